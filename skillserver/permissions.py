@@ -1,0 +1,66 @@
+"""What the human who started this process allowed. Never an argument of a tool: an agent cannot grant itself anything.
+
+A process has one Permissions, set once at start-up by `grant`; scripts that import the tools get the defaults,
+which allow local runs on an idle device and nothing else. HTTP starts from `TEXT_ONLY`.
+
+>>> require_run("run_mamf")            # NotHere when served as text only
+>>> readable("/data/train.log")        # the Path, or NotHere / BadRequest
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from skillserver.errors import BadRequest, NotHere
+
+
+@dataclass(frozen=True)
+class Permissions:
+    """Limits for one process; see DESIGN section 5. `read_roots=None` means any file the user can read."""
+
+    run: bool = True
+    read_roots: tuple[Path, ...] | None = None
+    busy: bool = False
+    login_node: bool = False
+    max_nodes: int = 1
+    max_minutes: float = 30.0
+    account: str | None = None
+    partition: str | None = None
+    qos: str | None = None
+    pythons: dict[str, str] = field(default_factory=dict)
+    pythons_by_name_only: bool = False
+
+
+TEXT_ONLY = Permissions(run=False, read_roots=(), pythons_by_name_only=True)
+_granted = Permissions()
+
+
+def grant(permissions: Permissions) -> None:
+    """Set the limits of this process; called once, at start-up."""
+    global _granted
+    _granted = permissions
+
+
+def current() -> Permissions:
+    """The limits in force."""
+    return _granted
+
+
+def require_run(what: str) -> None:
+    """Raises NotHere unless this process may start programs on the host."""
+    if not _granted.run:
+        raise NotHere("not_permitted", f"{what} runs on this host and this server was started without permission for it",
+                      next="ask your user to start the server with --allow-run, or run it over stdio")  # fmt: skip
+
+
+def readable(path: str | Path) -> Path:
+    """The resolved path of an existing file under a permitted root. Raises NotHere or BadRequest."""
+    found = Path(path).expanduser().resolve()
+    roots = _granted.read_roots
+    if roots is not None and not any(found.is_relative_to(root.resolve()) for root in roots):
+        raise NotHere("path_not_permitted", f"{str(path)!r} is outside the folders this server may read",
+                      next="pass the text itself, or ask your user to start the server with --allow-path", valid=map(str, roots))  # fmt: skip
+    if not found.is_file():
+        raise BadRequest("no_such_file", f"{str(path)!r} is not a file on the server's host", next="check the path, or pass the text itself")
+    return found
