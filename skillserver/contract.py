@@ -52,7 +52,8 @@ class Tool(Generic[P, R]):
     def __init__(self, fn: Callable[P, R], *, title: str, toolset: str, hints: Hints, runs: bool, aliases: tuple[str, ...]) -> None:
         if toolset not in TOOLSETS:
             raise ValueError(f"toolset {toolset!r} is not one of {TOOLSETS}")
-        self.fn, self.title, self.toolset, self.hints, self.runs, self.aliases = fn, title, toolset, hints, runs, aliases
+        self.fn: Callable[..., Any] = fn
+        self.title, self.toolset, self.hints, self.runs, self.aliases = title, toolset, hints, runs, aliases
         self.name: str = fn.__name__
         self.__doc__ = fn.__doc__
         self.is_async = inspect.iscoroutinefunction(fn)
@@ -115,7 +116,8 @@ class Tool(Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Validate, then run the function; a coroutine when the tool is async."""
-        return self.fn(**self._bound(*args, **kwargs))
+        result: R = self.fn(**self._bound(*args, **kwargs))
+        return result
 
     def sync(self, *args: Any, **kwargs: Any) -> Any:
         """The same for a script without an event loop: waits for an async tool."""
@@ -126,8 +128,8 @@ class Tool(Generic[P, R]):
         """For servers: validate, run plain functions in a thread, await async ones."""
         validated = self.validate(arguments)
         if self.is_async:
-            return await self.fn(**validated)  # type: ignore[misc]
-        return await anyio.to_thread.run_sync(partial(self.fn, **validated))  # type: ignore[call-arg]
+            return await self.fn(**validated)
+        return await anyio.to_thread.run_sync(partial(self.fn, **validated))
 
 
 def tool(*, toolset: str, title: str, read_only: bool, destructive: bool = False, idempotent: bool = True, open_world: bool = False,
@@ -180,3 +182,8 @@ def _leaves(annotation: Any) -> Iterator[Any]:
             yield from _leaves(part)
     else:
         yield annotation
+
+
+def compact_json(value: dict[str, Any]) -> str:
+    """One line without spaces: what an agent pays for."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -9,7 +9,7 @@ which allow local runs on an idle device and nothing else. HTTP starts from `TEX
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from skillserver.errors import BadRequest, NotHere
@@ -64,3 +64,8 @@ def readable(path: str | Path) -> Path:
     if not found.is_file():
         raise BadRequest("no_such_file", f"{str(path)!r} is not a file on the server's host", next="check the path, or pass the text itself")
     return found
+
+
+def without_running(permissions: Permissions) -> Permissions:
+    """The same, but nothing may be started (`serve --read-only`)."""
+    return replace(permissions, run=False)

@@ -26,6 +26,7 @@ SECONDS = {"ms": 1e-3, "s": 1.0, "sec": 1.0, "second": 1.0, "min": 60.0, "m": 60
            "秒": 1.0, "分钟": 60.0, "小时": 3600.0, "天": 86400.0, "周": 604800.0, "月": 2629800.0, "年": 31557600.0}  # fmt: skip
 BYTES = {"": 1, "b": 1, "k": 2**10, "kib": 2**10, "kb": 10**3, "m": 2**20, "mib": 2**20, "mb": 10**6, "g": 2**30, "gib": 2**30,
          "gb": 10**9, "t": 2**40, "tib": 2**40, "tb": 10**12}  # fmt: skip
+SEEN = 40  # characters of a bad value worth repeating
 NUMBER = re.compile(r"^\s*([+-]?[\d,_]*\.?\d+(?:e[+-]?\d+)?)\s*(.*?)\s*$", re.I)
 
 
@@ -33,7 +34,7 @@ def _split(text: str) -> tuple[float, str]:
     """("1.5", "GB") of "1.5 GB"; ValueError when it does not start with a number."""
     found = NUMBER.match(text)
     if not found:
-        raise ValueError(f"{text!r} does not start with a number")
+        raise ValueError(f"{text[:SEEN]!r} does not start with a number")
     return float(found[1].replace(",", "").replace("_", "")), found[2].lower()
 
 
@@ -54,7 +55,7 @@ def parse_count(value: object) -> float:
     for table in (COUNT_SUFFIXES, COUNT_WORDS, COUNT_WORDS_ZH):
         if unit in table:
             return _finite(number * table[unit])
-    raise ValueError(f"{value!r} ends in no count suffix; use K, M, B, T or a plain number")
+    raise ValueError(f"{value[:SEEN]!r} ends in no count suffix; use K, M, B, T or a plain number")
 
 
 def parse_seconds(value: object) -> float:
@@ -66,7 +67,7 @@ def parse_seconds(value: object) -> float:
     number, unit = _split(value)
     factor = SECONDS.get(unit or "s") or SECONDS.get(unit.removesuffix("s"))
     if factor is None:
-        raise ValueError(f"{value!r} has no known time unit; use ms, s, min, h, days or weeks")
+        raise ValueError(f"{value[:SEEN]!r} has no known time unit; use ms, s, min, h, days or weeks")
     return _finite(number * factor)
 
 
@@ -78,7 +79,7 @@ def parse_bytes(value: object) -> int:
         return int(_finite(float(value)))
     number, unit = _split(value)
     if unit not in BYTES:
-        raise ValueError(f"{value!r} has no known size unit; use B, KiB, MiB, GiB, KB, MB or GB")
+        raise ValueError(f"{value[:SEEN]!r} has no known size unit; use B, KiB, MiB, GiB, KB, MB or GB")
     return int(_finite(number * BYTES[unit]))
 
 

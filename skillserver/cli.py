@@ -1,0 +1,202 @@
+"""`skillserver`: the verbs for people, the server for agents. Thin: every verb calls a tool or a server.
+
+Exit 0 done, 1 refused or failed (one line on stderr; with --json the error document on stdout), 2 wrong usage,
+3 with --fail-on when the verdict is that bad. With --server URL the same verbs ask a running server.
+
+    skillserver search "NCCL timeout"
+    skillserver call estimate_gpu_hours model=llama-3-8b tokens=15T accelerator=H100-80GB-SXM
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import skillserver
+from skillserver import inputs, permissions
+from skillserver.errors import BadRequest, SkillError
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
+                  context_settings={"help_option_names": ["-h", "--help"]}, help=__doc__ and __doc__.split("\n")[0])  # fmt: skip
+
+Server = Annotated[str, typer.Option("--server", envvar="SKILLSERVER_URL", help="Ask this running server (http://HOST:PORT/mcp) instead.")]
+TokenFile = Annotated[Path | None, typer.Option("--token-file", help="File with the bearer token of that server.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the one result document as JSON.")]
+MaxTokens = Annotated[int | None, typer.Option("--max-tokens", help="Budget of the answer, in tokens.")]
+
+
+def _given(**arguments: Any) -> dict[str, Any]:
+    return {name: value for name, value in arguments.items() if value not in (None, "")}
+
+
+@app.command()
+def search(query: Annotated[list[str], typer.Argument(help="Words, a sentence or a pasted error line; English or Chinese.")],
+           max_tokens: MaxTokens = None, server: Server = "", token_file: TokenFile = None) -> None:  # fmt: skip
+    """Search the knowledge base; prints whole sections, best first."""
+    print(_call("search_knowledge", _given(query=" ".join(query), max_tokens=max_tokens), server, token_file))
+
+
+@app.command()
+def read(section: Annotated[str, typer.Argument(help="A page or section id; nothing for the table of contents.")] = "",
+         max_tokens: MaxTokens = None, server: Server = "", token_file: TokenFile = None) -> None:  # fmt: skip
+    """Read a page or section of the knowledge base."""
+    print(_call("read_knowledge", _given(id=section, max_tokens=max_tokens), server, token_file))
+
+
+@app.command()
+def tools(name: Annotated[str, typer.Argument(help="One tool, with its arguments.")] = "", as_json: AsJson = False,
+          server: Server = "", token_file: TokenFile = None) -> None:  # fmt: skip
+    """List the tools, or one tool with its arguments."""
+    from skillserver import desk, tool_lists
+
+    with _errors(as_json):
+        listed = asyncio.run(desk.tools(server, token_file))
+        tool_lists.show(listed, name, as_json)
+
+
+@app.command()
+def call(name: Annotated[str, typer.Argument(help="The tool.")],
+         given: Annotated[list[str] | None, typer.Argument(help="JSON, @file, - for stdin, or name=value pairs.")] = None,
+         input_: Annotated[str, typer.Option("--input", help="The arguments as JSON, @file, or - for stdin.")] = "",
+         as_json: AsJson = False,
+         fail_on: Annotated[str, typer.Option("--fail-on", help="Exit 3 when the verdict is this bad: warning or critical.")] = "",
+         server: Server = "", token_file: TokenFile = None,
+         allow_busy: Annotated[bool, typer.Option("--allow-busy", help="Run on a device that others use.")] = False,
+         allow_login_node: Annotated[bool, typer.Option("--allow-login-node", help="Run on a SLURM login node.")] = False,
+         max_minutes: Annotated[float, typer.Option("--max-minutes", help="Longest run.", min=0.1)] = 30.0) -> None:  # fmt: skip
+    """Call one tool and print its result."""
+    if fail_on not in ("", "warning", "critical"):
+        raise typer.BadParameter(f"{fail_on!r} is not warning or critical", param_hint="--fail-on")
+    permissions.grant(permissions.Permissions(busy=allow_busy, login_node=allow_login_node, max_minutes=max_minutes))
+    with _errors(as_json):
+        answer = _call(name, inputs.arguments([*(given or []), *([input_] if input_ else [])]), server, token_file)
+    raise typer.Exit(_print(answer, as_json, fail_on))
+
+
+@app.command()
+def serve(http: Annotated[bool, typer.Option("--http", help="Streamable HTTP instead of stdio.")] = False,
+          host: Annotated[str, typer.Option(help="Address for --http; beyond loopback a token is required.")] = "127.0.0.1",
+          port: Annotated[int, typer.Option(help="Port for --http.")] = 8000,
+          token_file: Annotated[Path | None, typer.Option(help="File with the bearer token that clients must send.")] = None,
+          toolsets: Annotated[str, typer.Option(envvar="SKILLSERVER_TOOLSETS", help="core, estimate, ... or all; comma-separated.")] = "core",
+          tools: Annotated[str, typer.Option(envvar="SKILLSERVER_TOOLS", help="Single tools beside the toolsets; comma-separated.")] = "",
+          read_only: Annotated[bool, typer.Option("--read-only", help="Serve nothing that starts work.")] = False,
+          allow_run: Annotated[bool, typer.Option("--allow-run", help="HTTP: let clients run benchmarks and live checks here.")] = False,
+          allow_path: Annotated[list[Path] | None, typer.Option(help="HTTP: a folder whose files clients may name; repeatable.")] = None,
+          python: Annotated[list[str] | None, typer.Option(help="NAME=PATH of a training environment for workers; repeatable.")] = None,
+          allow_busy: Annotated[bool, typer.Option("--allow-busy", help="Run on devices that others use.")] = False,
+          allow_login_node: Annotated[bool, typer.Option("--allow-login-node", help="Run on a SLURM login node.")] = False,
+          max_nodes: Annotated[int, typer.Option(help="Most nodes a run may take.", min=1)] = 1,
+          max_minutes: Annotated[float, typer.Option(help="Longest run, in minutes.", min=0.1)] = 30.0,
+          account: Annotated[str, typer.Option(help="SLURM account for runs.")] = "",
+          partition: Annotated[str, typer.Option(help="SLURM partition for runs.")] = "",
+          qos: Annotated[str, typer.Option(help="SLURM quality of service for runs.")] = "",
+          log_level: Annotated[str, typer.Option(help="debug, info, warning or error; logs go to stderr.")] = "warning") -> None:  # fmt: skip
+    """Serve agents over MCP: stdio by default."""
+    from skillserver import serving
+
+    listener = serving.Listener(host, port, serving.read_token(token_file)) if http else None
+    granted = permissions.Permissions(
+        run=allow_run or not http, read_roots=tuple(allow_path or ()) if http else None, busy=allow_busy, login_node=allow_login_node,
+        max_nodes=max_nodes, max_minutes=max_minutes, account=account or None, partition=partition or None, qos=qos or None,
+        pythons=inputs.pythons(python or []), pythons_by_name_only=http)  # fmt: skip
+    permissions.grant(granted)
+    serving.log_to_stderr(inputs.log_level(log_level))
+    _serve(toolsets, tools, read_only, granted.run, listener)
+
+
+def _serve(toolsets: str, tools: str, read_only: bool, run: bool, listener: Any) -> None:
+    from skillserver import registry, server, serving
+
+    chosen = registry.select(toolsets=toolsets.split(","), names=[name for name in tools.split(",") if name], read_only=read_only, run=run)
+    if read_only:
+        permissions.grant(permissions.without_running(permissions.current()))
+    if listener:
+        serving.over_http(server.build(chosen), listener)
+    else:
+        serving.over_stdio(server.build(chosen))
+
+
+@app.command()
+def doctor(as_json: AsJson = False, server: Server = "", token_file: TokenFile = None) -> None:
+    """Say what this host offers, and the next step for what it lacks."""
+    from skillserver import desk, terminal
+    from skillserver.procedures import host_report
+
+    with _errors(as_json):
+        report = asyncio.run(desk.about(server, token_file)) if server else host_report.document()
+        print(inputs.pretty(report)) if as_json else terminal.show(report)
+
+
+@app.command()
+def index(into: Annotated[Path | None, typer.Option("--into", help="Build into this folder, for images and read-only homes.")] = None,
+          as_json: AsJson = False) -> None:  # fmt: skip
+    """Build the search index now, so that the first search need not."""
+    from skillserver import paths, terminal
+    from skillserver.knowledge import library, sources
+
+    with _errors(as_json):
+        place = into or paths.cache()
+        built = library.at(sources.folders(), place)
+        report = {"folder": str(place), "pages": len(built.pages), "sections": len(built.sections), "notes": built.notes}
+        print(inputs.pretty(report)) if as_json else terminal.show(report)
+
+
+def _call(name: str, arguments: dict[str, Any], server: str, token_file: Path | None) -> Any:
+    from skillserver import desk
+
+    return asyncio.run(desk.call(name, arguments, server, token_file))
+
+
+def _print(answer: Any, as_json: bool, fail_on: str) -> int:
+    from skillserver import terminal
+
+    if isinstance(answer, str):
+        print(answer)
+        return 0
+    print(inputs.pretty(answer)) if as_json else terminal.show(answer)
+    return inputs.exit_code(answer, fail_on)
+
+
+@contextmanager
+def _errors(as_json: bool) -> Iterator[None]:
+    """Inside it a SkillError also becomes the JSON document that a script reads."""
+    try:
+        yield
+    except SkillError as refused:
+        if as_json:
+            print(inputs.pretty(refused.document()))
+        raise
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"skillserver {skillserver.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False) -> None:
+    pass
+
+
+def main() -> None:
+    """The console script."""
+    try:
+        app()
+    except SkillError as refused:
+        print(refused.sentence(), file=sys.stderr)
+        raise SystemExit(2 if isinstance(refused, BadRequest) and refused.code == "bad_usage" else 1) from None
+    except BrokenPipeError:  # `skillserver search x | head` is no error
+        sys.stderr.close()
+        raise SystemExit(0) from None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,215 @@
+"""Pieces of a log -> the hits worth keeping: which signature, where, when, on which rank and host.
+
+Memory is bounded: of each signature the first hits are kept and the rest counted. Lines that look alike but for their
+digits are judged once, so a training log of gigabytes costs little more than reading it. A message that a terminal
+wrapped is tried together with the line before it. Knows prefixes of ranks, clocks and hosts; not what causes what.
+
+>>> seen = collect(reading.of_text("[rank3]: RuntimeError: CUDA error: device-side assert triggered"))
+>>> [(hit.signature.id, hit.line, hit.rank) for hit in seen.hits["device_side_assert"]]
+[('device_side_assert', 1, 3)]
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from skillserver.diagnose import signatures
+from skillserver.diagnose.reading import Piece
+from skillserver.diagnose.signatures import FALLBACK, Found, Signature
+
+KEPT = 50  # hits of one signature; the watchdog's are kept for every rank
+KEPT_WATCHDOG = 5_000
+FULL = 1_000  # characters of a line kept for reading its fields
+SHOWN = 200
+AFTER = 4  # lines after a hit: an allocator message may be broken over several
+SHAPES = 20_000  # known shapes of harmless lines
+NARROWEST, WIDEST = 40, 260  # a wrapped line is about as long as a terminal is wide
+ALARM = re.compile(r"(?i)error|errno|fail|exception|fatal|timed? ?out|kill|abort|denied|refused|warn")
+DIGITS = str.maketrans("", "", "0123456789")
+
+RANK = re.compile(r"\[rank(\d{1,6})\]|\[Rank (\d{1,6})\]| Rank (\d{1,6})\]|\(\w{1,40} rank=(\d{1,6}) pid=|, rank=(\d{1,6})\]|^\s{0,6}(\d{1,5}): (?=\S)")
+LOCAL_RANK = re.compile(r"\[default(\d{1,3})\]|local_rank: (\d{1,3})\b")
+GLOG = re.compile(r"\b[EFWI](\d{1,2})(\d\d) (\d\d):(\d\d):(\d\d(?:\.\d{1,9})?)")
+ISO = re.compile(r"\b\d{4}-(\d\d)-(\d\d)[T _](\d\d):(\d\d):(\d\d(?:[.,]\d{1,9})?)")
+UPTIME = re.compile(r"^\[\s{0,6}(\d{1,12}\.\d{1,9})\]")
+HOST = re.compile(r"^(?:\[[^\]]{1,60}\] )?([A-Za-z][\w.-]{0,80}):\d{1,9}:\d{1,9} \[\d|srun: error: ([\w.-]{1,80}): task")
+PEER = re.compile(
+    r"(?:remote peer|recv from|from peer|Connect to) ([\w.:-]{1,80})<|(?:Read error|closed by peer) \[([^\]]{1,60})\]|closed by (localRank \d{1,6})"
+)
+SUMMARY = "Root Cause (first observed failure)"
+SUMMARY_FIELD = re.compile(r"^\s{0,8}(rank|exitcode|host|time)\s{0,12}: (-?\d+|\S{1,120})(?: \(local_rank: (\d+)\))?")
+
+
+@dataclass(slots=True)
+class Hit:
+    """A signature in a line. `moment` counts on `clock` (glog, iso, uptime) only; `after` are the next lines."""
+
+    signature: Signature
+    line: int
+    text: str
+    full: str
+    fields: dict[str, str]
+    rank: int | None
+    local_rank: int | None
+    host: str
+    peer: str
+    clock: str
+    moment: float
+    after: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Collected:
+    """Everything kept of a log. `alarming` are odd lines that no signature explains, for a guess."""
+
+    hits: dict[str, list[Hit]] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
+    summary: dict[str, str] = field(default_factory=dict)
+    alarming: list[str] = field(default_factory=list)
+    last: deque[str] = field(default_factory=lambda: deque(maxlen=3))
+    lines: int = 0
+
+
+def collect(pieces: Iterable[Piece]) -> Collected:
+    """Read a log to its end."""
+    collector = _Collector()
+    for piece in pieces:
+        collector.add(piece)
+    return collector.seen
+
+
+class _Collector:
+    """What is remembered between one piece and the next."""
+
+    def __init__(self) -> None:
+        self.seen = Collected()
+        self._quiet: set[str] = set()
+        self._previous: tuple[Piece, bool] | None = None  # the piece before, and whether it was explained
+        self._open: list[Hit] = []
+        self._summary_left = 0
+
+    def add(self, piece: Piece) -> None:
+        self.seen.lines = piece.line
+        self._feed(piece.text)
+        if not self._is_quiet(piece.text):
+            self._judge(piece)
+        elif self._previous and not self._is_quiet(self._previous[0].text) and not self._previous[1]:
+            self._wrapped(piece)
+            self._previous = (piece, False)
+        else:
+            self._previous = (piece, False)
+        self.seen.last.append(piece.text[:SHOWN])
+
+    def _is_quiet(self, text: str) -> bool:
+        """Nothing in the line is worth a look; remembered by shape, because logs repeat themselves but for digits."""
+        shape = text.translate(DIGITS)
+        if shape in self._quiet:
+            return True
+        if signatures.suspicious(text) or ALARM.search(text):
+            return False
+        if len(shape) < 400:
+            if len(self._quiet) >= SHAPES:
+                self._quiet.clear()
+            self._quiet.add(shape)
+        return True
+
+    def _judge(self, piece: Piece) -> None:
+        found = list(signatures.matches(piece.text))
+        for each in found:
+            self._keep(each, piece)
+        explained = bool(found) or self._wrapped(piece)
+        if not explained and (exception := signatures.exception(piece.text)):
+            self._keep(exception, piece)
+        elif not explained and len(self.seen.alarming) < 20 and ALARM.search(piece.text):
+            self.seen.alarming.append(piece.text[:SHOWN].strip())
+        self._previous = (piece, explained)
+
+    def _wrapped(self, piece: Piece) -> bool:
+        """Try the line together with the one before it: terminals and mailers break long messages."""
+        if self._previous is None or self._previous[1]:
+            return False
+        before = self._previous[0]
+        width = len(before.text.rstrip())
+        if before.line not in (piece.line, piece.line - 1) or not NARROWEST <= width <= WIDEST:
+            return False
+        for joint in (" ", ""):
+            joined = before.text.rstrip() + joint + piece.text.lstrip()
+            across = [found for found in signatures.matches(joined) if found.match.start() < width < found.match.end()]
+            if across:
+                self._forget_exception(before.line)
+                for found in across:
+                    self._keep(found, Piece(before.line, joined))
+                return True
+        return False
+
+    def _forget_exception(self, line: int) -> None:
+        kept = self.seen.hits.get(FALLBACK)
+        if kept and kept[-1].line == line:
+            kept.pop()
+            self.seen.counts[FALLBACK] -= 1
+
+    def _keep(self, found: Found, piece: Piece) -> None:
+        name = found.signature.id
+        self.seen.counts[name] += 1
+        kept = self.seen.hits.setdefault(name, [])
+        if len(kept) < (KEPT_WATCHDOG if name == "nccl_watchdog_timeout" else KEPT):
+            kept.append(_hit(found, piece))
+            if len(kept) <= 5:
+                self._open.append(kept[-1])
+
+    def _feed(self, text: str) -> None:
+        """Give the line to the hits that still want their following lines, and to the launcher's summary."""
+        if self._open:
+            for hit in self._open:
+                hit.after.append(text[:FULL])
+            self._open = [hit for hit in self._open if len(hit.after) < AFTER]
+        if SUMMARY in text and not self.seen.summary:
+            self._summary_left = 8
+        elif self._summary_left:
+            self._summary_left -= 1
+            if match := SUMMARY_FIELD.match(text):
+                self.seen.summary.setdefault(match[1], match[2])
+                if match[3]:
+                    self.seen.summary["local_rank"] = match[3]
+
+
+def _hit(found: Found, piece: Piece) -> Hit:
+    clock, moment = _time(piece.text)
+    return Hit(
+        signature=found.signature, line=piece.line, text=_shown(piece.text, found.match), full=piece.text[:FULL],
+        fields={name: value for name, value in found.match.groupdict().items() if value},
+        rank=_first(RANK.search(piece.text[:300])), local_rank=_first(LOCAL_RANK.search(piece.text[:300])),
+        host=_word(HOST.search(piece.text[:200])), peer=_word(PEER.search(piece.text)), clock=clock, moment=moment,
+    )  # fmt: skip
+
+
+def _shown(text: str, match: re.Match[str]) -> str:
+    """About 200 characters of the line with the match in them."""
+    text = text.rstrip()
+    start = 0 if match.end() <= SHOWN else max(0, min(match.start(), len(text) - SHOWN))
+    cut = text[start : start + SHOWN].strip()
+    return ("..." if start else "") + cut + ("..." if start + SHOWN < len(text) else "")
+
+
+def _word(match: re.Match[str] | None) -> str:
+    return next((group for group in match.groups() if group), "") if match else ""
+
+
+def _first(match: re.Match[str] | None) -> int | None:
+    word = _word(match)
+    return int(word) if word else None
+
+
+def _time(text: str) -> tuple[str, float]:
+    """(clock, seconds on it): clocks are not compared with each other; ("", 0) without a stamp."""
+    head = text[:160]
+    if match := UPTIME.search(head):
+        return "uptime", float(match[1])
+    for clock, pattern in (("glog", GLOG), ("iso", ISO)):
+        if match := pattern.search(head):
+            month, day, hour, minute = (int(match[number]) for number in range(1, 5))
+            return clock, ((month * 31 + day) * 24 + hour) * 3600 + minute * 60 + float(match[5].replace(",", "."))
+    return "", 0.0

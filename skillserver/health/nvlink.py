@@ -1,0 +1,74 @@
+"""`nvidia-smi nvlink -s` and `-e`, and `dcgmi nvlink -s` and `-e`, as text or JSON -> GPU readings with links and error counters.
+
+Links that the list does not show are unknown, not down: such lists are often cut. In DCGM's rows U is up, D down, X
+disabled and _ not there. Does not judge.
+
+>>> parse("paste", "gpuId 0:\\n    U U U D").gpus[0].values["nvlinks_down"]
+'3'
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+from skillserver.health.reading import Facts, GpuReading
+
+KIND = "nvidia-smi nvlink or dcgmi nvlink (-s, -e)"
+GPU = re.compile(r"^GPU (\d+): (.+?) \(UUID: (\S+?)\)")
+LINK = re.compile(r"^\s+Link (\d+): (?:([\d.]+) GB/s|(<?inactive>?)|(Replay|Recovery|CRC|CRC FLIT|CRC Data) Errors?: (\d+))", re.I)
+NONE_UP = re.compile(r"all links are inactive", re.I)
+DCGM_GPU = re.compile(r"^\s*gpuId (\d+):\s*$")
+DCGM_LINKS = re.compile(r"^\s+((?:[UDX_]\s+)+[UDX_]|[UDX_])\s*$")
+DCGM_COUNTS = "NVLINK Error Counts"
+
+
+def parse(source: str, text: str) -> Facts | None:
+    """Facts of every GPU listed, or None without a list of links."""
+    gpus: list[GpuReading] = _dcgm_counts(source, text) if DCGM_COUNTS in text else []
+    now: GpuReading | None = None
+    for line in text.splitlines() if "Link " in text or "links are" in text or "gpuId " in text else []:
+        if found := GPU.match(line):
+            now = GpuReading(source, None, int(found[1]), {"name": found[2], "uuid": found[3]})
+            gpus.append(now)
+        elif found := DCGM_GPU.match(line):
+            now = GpuReading(source, None, int(found[1]))
+            gpus.append(now)
+        elif now is not None:
+            _take(now, line)
+    gpus = [gpu for gpu in gpus if any(name.startswith("nvlink") for name in gpu.values)]
+    return Facts(gpus=gpus, judged=True) if gpus else None
+
+
+def _take(gpu: GpuReading, line: str) -> None:
+    if NONE_UP.search(line):
+        gpu.values |= {"nvlinks_up": 0.0, "nvlinks_all_inactive": True}
+    elif found := DCGM_LINKS.match(line):
+        links = found[1].split()
+        gpu.values["nvlinks_up"] = float(links.count("U"))
+        gpu.values["nvlinks_down"] = ", ".join(str(number) for number, state in enumerate(links) if state == "D")
+    elif found := LINK.match(line):
+        if found[4]:
+            _count(gpu, found[4], float(found[5]))
+        elif found[2]:
+            gpu.values["nvlinks_up"] = (gpu.number("nvlinks_up") or 0.0) + 1
+        else:
+            gpu.values["nvlinks_down"] = ", ".join(part for part in (gpu.text("nvlinks_down"), found[1]) if part)
+
+
+def _count(gpu: GpuReading, kind: str, value: float) -> None:
+    name = f"nvlink_{kind.split()[0].lower()}_errors"
+    gpu.values[name] = (gpu.number(name) or 0.0) + value
+
+
+def _dcgm_counts(source: str, text: str) -> list[GpuReading]:
+    try:
+        document = json.loads(text[text.index("{") : text.rindex("}") + 1])
+        body, header = document["body"], document.get("header", [])
+        gpu = GpuReading(source, None, next((int(found[1]) for word in header if (found := re.match(r"GPU (\d+)$", str(word)))), None))
+        for link in body.values():
+            for kind, cell in link["children"].items():
+                _count(gpu, kind, float(cell["value"]))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return []
+    return [gpu]

@@ -1,0 +1,93 @@
+"""What people type -> arguments, and what a result means for the exit code. Knows no tool.
+
+>>> arguments(["tokens=15T", "n_accelerators=64"])
+{'tokens': '15T', 'n_accelerators': 64}
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from skillserver.errors import BadRequest
+
+RANK = {"warning": 1, "critical": 2}
+LEVELS = ("debug", "info", "warning", "error")
+
+
+def arguments(given: list[str]) -> dict[str, Any]:
+    """Arguments from JSON, @file, `-` (stdin) and name=value pairs, later ones winning. Raises BadRequest.
+
+    In a pair the value is JSON when it reads as JSON, the text of a file after `@`, stdin for `-`, else text.
+    """
+    merged: dict[str, Any] = {}
+    for text in given:
+        merged |= _document(text) if text == "-" or text[:1] in ("{", "@", "[") else _pair(text)
+    return merged
+
+
+def _document(text: str) -> dict[str, Any]:
+    raw = _read(text)
+    try:
+        parsed = json.loads(raw) if raw.strip() else {}
+    except ValueError as problem:
+        raise BadRequest("bad_json", f"the arguments are not JSON: {problem}", next='pass {"name": value}, @file.json, - or name=value') from None
+    if not isinstance(parsed, dict):
+        raise BadRequest("bad_json", f"the arguments are a JSON {type(parsed).__name__}", next="pass one JSON object")
+    return parsed
+
+
+def _read(text: str) -> str:
+    try:
+        if text == "-":
+            return sys.stdin.read()
+        return Path(text[1:]).read_text(encoding="utf-8") if text.startswith("@") else text
+    except (OSError, UnicodeDecodeError) as problem:
+        raise BadRequest("bad_input", f"{text} cannot be read as text: {problem}") from None
+
+
+def _pair(text: str) -> dict[str, Any]:
+    name, found, value = text.partition("=")
+    if not found:
+        raise BadRequest("bad_usage", f"{text!r} is neither JSON nor name=value", next="skillserver tools NAME lists the arguments")
+    if value == "-" or value.startswith("@"):
+        return {name: _read(value)}
+    try:
+        return {name: json.loads(value)}
+    except ValueError:
+        return {name: value}
+
+
+def pythons(given: list[str]) -> dict[str, str]:
+    """{name: path} of `--python NAME=PATH`, in the order given."""
+    found = {}
+    for text in given:
+        name, equals, path = text.partition("=")
+        if not (equals and name and path):
+            raise BadRequest("bad_usage", f"--python {text!r} is not NAME=PATH")
+        if not Path(path).expanduser().exists():
+            raise BadRequest("no_such_python", f"--python {name}: {path} does not exist")
+        found[name] = path
+    return found
+
+
+def log_level(name: str) -> str:
+    """A known level. Raises BadRequest."""
+    if name.lower() not in LEVELS:
+        raise BadRequest("bad_usage", f"--log-level {name!r} is not known", valid=LEVELS)
+    return name.lower()
+
+
+def pretty(document: dict[str, Any]) -> str:
+    """The JSON that `--json` prints."""
+    return json.dumps(document, ensure_ascii=False, indent=1, allow_nan=False)
+
+
+def exit_code(document: dict[str, Any], fail_on: str) -> int:
+    """1 for a run that failed, 3 for a verdict at or above `fail_on`, else 0."""
+    if document.get("state") in ("failed", "lost"):
+        return 1
+    bad = RANK.get(str(document.get("verdict")), 0)
+    return 3 if fail_on and bad >= RANK[fail_on] else 0

@@ -1,0 +1,48 @@
+"""Knowledge pages as MCP resources, with completions of page ids.
+
+`knowledge:///contents` is the table of contents, `knowledge:///{+page}` a page or section; nothing is read before it
+is asked for. SKILL.md is served by extensions/skills.py.
+
+>>> (await client.read_resource("knowledge:///training/memory")).contents[0].text
+"""
+
+from __future__ import annotations
+
+from mcp.server import MCPServer
+from mcp.server.mcpserver.exceptions import ResourceNotFoundError
+from mcp.types import Completion, CompletionArgument, ResourceTemplateReference
+
+from skillserver.errors import BadRequest
+from skillserver.knowledge import library
+from skillserver.tools import knowledge
+
+MARKDOWN = "text/markdown"
+PAGE_TOKENS = 20_000  # a resource is read whole; the longest page is far below
+
+
+def _page(page: str) -> str:
+    try:
+        return knowledge.read_knowledge(page, max_tokens=PAGE_TOKENS)
+    except BadRequest as unknown:
+        raise ResourceNotFoundError(unknown.sentence()) from unknown
+
+
+def add_to(server: MCPServer[None]) -> None:
+    """Register the resources, the template and the completion of its page ids."""
+
+    @server.resource("knowledge:///contents", name="contents", title="Table of contents", mime_type=MARKDOWN)
+    def contents() -> str:
+        """Every page and section of the knowledge base with its id."""
+        return knowledge.read_knowledge("", max_tokens=PAGE_TOKENS)
+
+    @server.resource("knowledge:///{+page}", name="page", title="Knowledge page or section", mime_type=MARKDOWN)
+    def page(page: str) -> str:
+        """One page (training/memory) or section (training/memory#bytes-per-parameter)."""
+        return _page(page)
+
+    @server.completion()
+    async def complete(ref: object, argument: CompletionArgument, context: object) -> Completion | None:
+        if not isinstance(ref, ResourceTemplateReference) or argument.name != "page":
+            return None
+        ids = [name for name in library.current().sections if argument.value.lower() in name]
+        return Completion(values=ids[:100], total=len(ids), has_more=len(ids) > 100)

@@ -1,0 +1,138 @@
+"""Results for people: a verdict line, findings, tables, key and value; progress on stderr. Knows no tool by name.
+
+Everything drawn here is in the JSON document too; nothing is computed. `--json` bypasses this module.
+
+>>> show({"verdict": "ok", "gpu_hours": {"low": 1.0, "expected": 2.0, "high": 4.0}})
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from skillserver.progress import Listener
+
+COLOURS = {"ok": "green", "done": "green", "info": "cyan", "warning": "yellow", "running": "yellow", "unknown": "magenta",
+           "critical": "red", "failed": "red", "cancelled": "magenta", "lost": "red"}  # fmt: skip
+FIRST = ("state", "verdict", "summary")
+LAST = ("sections", "skipped", "next", "job_id")
+WIDE = 60  # characters of a list or dict that still fit beside its name
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A console that never colours a pipe and never wraps words away there."""
+    return Console(stderr=stderr, highlight=False, soft_wrap=not stderr)
+
+
+def show(document: dict[str, Any]) -> None:
+    """Print one result."""
+    out = console()
+    names = [
+        *(name for name in FIRST if name in document),
+        *(name for name in document if name not in FIRST + LAST),
+        *(n for n in LAST if n in document),
+    ]
+    for name in names:
+        _field(out, name, document[name])
+
+
+def _field(out: Console, name: str, value: Any) -> None:
+    if value is None or value == [] or value == {} or value == "":
+        return
+    if name == "findings":
+        for finding in value:
+            _finding(out, finding)
+    elif name == "causes":
+        for cause in value:
+            _cause(out, cause)
+    elif isinstance(value, list) and isinstance(value[0], dict):
+        _table(out, name, value)
+    elif isinstance(value, list):
+        out.print(Text(f"{name}:", style="bold"))
+        for item in value:
+            out.print(f"  - {plain(item)}", markup=False)
+    elif isinstance(value, dict) and not _is_interval(value) and len(plain(value)) > WIDE:
+        out.print(Text(f"{name}:", style="bold"))
+        for key, item in value.items():
+            if item not in (None, "", [], {}):
+                out.print(f"  {key}: {plain(item)}", markup=False)
+    else:
+        out.print(Text.assemble((f"{name}: ", "bold"), (plain(value), COLOURS.get(str(value), ""))))
+
+
+def _is_interval(value: dict[str, Any]) -> bool:
+    return {"low", "expected", "high"} <= set(value)
+
+
+def plain(value: Any) -> str:
+    """One value on one line: numbers with three digits and thousands commas, intervals as a range."""
+    if isinstance(value, bool) or value is None or isinstance(value, str):
+        return "-" if value is None else str(value)
+    if isinstance(value, float | int):
+        return f"{value:,.0f}" if abs(value) >= 1000 and value == value else f"{value:.4g}"
+    if isinstance(value, dict) and _is_interval(value):
+        return f"{plain(value['expected'])}  (80%: {plain(value['low'])} to {plain(value['high'])})"
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {plain(item)}" for key, item in value.items() if item is not None)
+    if isinstance(value, list):
+        return ", ".join(plain(item) for item in value)
+    return json.dumps(value)
+
+
+def _finding(out: Console, finding: dict[str, Any]) -> None:
+    severity, count = finding["severity"], finding.get("count", 1)
+    head = f"{severity.upper()} {finding['code']}"
+    out.print(Text.assemble((head, COLOURS.get(severity, "")), f"  {finding['subject']}", f"  (x{count})" if count > 1 else ""))
+    out.print(f"  {finding['reason']}", markup=False)
+    for line in finding.get("evidence", []):
+        out.print(f"  > {line}", markup=False, style="dim")
+    out.print(f"  do: {finding['action']}", markup=False)
+    if finding.get("sections"):
+        out.print(f"  read: {', '.join(finding['sections'])}", markup=False)
+
+
+def _cause(out: Console, cause: dict[str, Any]) -> None:
+    role = cause.get("role", "")
+    out.print(
+        Text.assemble(
+            (f"{cause['id']}", "red" if role == "culprit" else "yellow"), f"  {cause['title']}  [{role}, confidence {plain(cause['confidence'])}]"
+        )
+    )
+    for name, mark in (("evidence", ">"), ("checks", "check:"), ("remedy", "do:")):
+        for line in cause.get(name) or []:
+            out.print(f"  {mark} {plain(line)}", markup=False, style="dim" if name == "evidence" else None)
+    if cause.get("sections"):
+        out.print(f"  read: {', '.join(cause['sections'])}", markup=False)
+
+
+def _table(out: Console, name: str, rows: list[dict[str, Any]]) -> None:
+    table = Table(title=name, title_justify="left", show_edge=False, pad_edge=False, title_style="bold")
+    columns = [key for key in rows[0] if any(row.get(key) not in (None, [], {}, "") for row in rows)]
+    for column in columns:
+        numeric = isinstance(rows[0][column], int | float) and not isinstance(rows[0][column], bool)
+        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(plain(row.get(column))) for column in columns))
+    out.print(table)
+
+
+@contextmanager
+def bar(title: str) -> Iterator[Listener]:
+    """A progress bar on stderr while a call runs; silent when stderr is no terminal."""
+    screen = console(stderr=True)
+    with Progress(
+        TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), console=screen, transient=True, disable=not screen.is_terminal
+    ) as progress:
+        task = progress.add_task(title, total=None)
+
+        async def listener(done: float, total: float | None, message: str) -> None:
+            progress.update(task, completed=done, total=total, description=f"{title}: {message}"[:90])
+
+        yield listener
