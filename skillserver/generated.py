@@ -14,6 +14,7 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from skillserver import desk, tool_lists
 from skillserver.hardware import catalogue
@@ -27,7 +28,45 @@ def tools() -> str:
     return tool_lists.markdown(asyncio.run(desk.tools("", None)))
 
 
-TABLES: dict[str, Callable[[], str]] = {"tools": tools, "accelerators": catalogue.markdown_accelerators, "links": catalogue.markdown_links}
+def _accelerators(chosen: Callable[[catalogue.Accelerator], bool]) -> str:
+    """Dense peaks, memory, link and power of the chosen parts; a dash is a figure that no source gives."""
+    head = ["part", "year", "memory GB", "memory GB/s", "bf16 TFLOPS", "fp8 TFLOPS", "fp32 vector TFLOPS", "link GB/s each way", "TDP W"]
+    rows = [[part.id, part.year, part.memory_gb, part.memory_bandwidth_gb_s, catalogue.peak_tflops(part, "bf16"), catalogue.peak_tflops(part, "fp8"),
+             part.vector.get("fp32"), part.link_each_way_gb_s, part.tdp_w] for part in catalogue.accelerators() if chosen(part)]  # fmt: skip
+    return _markdown(head, rows)
+
+
+def _is_module(part: catalogue.Accelerator) -> bool:
+    """NVIDIA parts of NVSwitch nodes, as large training uses them."""
+    return part.vendor == "NVIDIA" and part.id.endswith(("SXM", "GH200-96GB", "GB200-186GB"))
+
+
+def _is_card(part: catalogue.Accelerator) -> bool:
+    return part.vendor == "NVIDIA" and not _is_module(part)
+
+
+def links() -> str:
+    """Bandwidth of every link, one direction, beside the total that vendors quote."""
+    head = ["link", "kind", "GB/s each way", "GB/s quoted, both ways"]
+    return _markdown(head, [[link.id, link.kind, link.each_way_gb_s, link.stated_total_gb_s] for link in catalogue.links()])
+
+
+def _markdown(head: list[str], rows: list[list[Any]]) -> str:
+    lines = [head, ["---"] * len(head), *([_cell(value) for value in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _cell(value: Any) -> str:
+    return "-" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "tools": tools,
+    "accelerators": lambda: _accelerators(_is_module),
+    "accelerator_cards": lambda: _accelerators(_is_card),
+    "accelerator_others": lambda: _accelerators(lambda part: part.vendor != "NVIDIA"),
+    "links": links,
+}
 
 
 def filled(text: str) -> str:

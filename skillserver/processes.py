@@ -64,8 +64,8 @@ class Child:
         ended = asyncio.ensure_future(self.process.wait())
         try:
             await asyncio.wait({ended, self.readers[0]}, return_when=asyncio.FIRST_COMPLETED)
-            if not ended.done():
-                self.readers[0].result()  # a closed stdout is no end, but an error of `on_line` is
+            if not ended.done() and self.readers[0].exception():  # a closed stdout is no end, but an error of `on_line` is
+                await end_tree(self.pid, self.mark, 0)
             status = await ended
             await self._drained()
             return status
@@ -154,7 +154,7 @@ async def end_tree(pid: int, mark: str, grace_s: float = 5.0) -> list[int]:
     tree = family(pid)  # first: the children of a dead process belong to init
     if grace_s > 0:
         _signal(tree[:1], signal.SIGTERM)
-        await _gone(tree, grace_s)
+        await _gone(tree[:1], grace_s)  # a launcher ends after its ranks; others of its children get no grace
     tree = [*tree, *family(pid)]
     _signal(tree, signal.SIGKILL)
     await _gone(tree, 1)

@@ -30,7 +30,9 @@ NARROWEST, WIDEST = 40, 260  # a wrapped line is about as long as a terminal is 
 ALARM = re.compile(r"(?i)error|errno|fail|exception|fatal|timed? ?out|kill|abort|denied|refused|warn")
 DIGITS = str.maketrans("", "", "0123456789")
 
-RANK = re.compile(r"\[rank(\d{1,6})\]|\[Rank (\d{1,6})\]| Rank (\d{1,6})\]|\(\w{1,40} rank=(\d{1,6}) pid=|, rank=(\d{1,6})\]|^\s{0,6}(\d{1,5}): (?=\S)")
+RANK = re.compile(
+    r"\[rank(\d{1,6})\]|\[Rank (\d{1,6})\]| Rank (\d{1,6})\]|\(\w{1,40} rank=(\d{1,6}) pid=|, rank=(\d{1,6})\]|^\s{0,6}(\d{1,5}): (?=\S)"
+)
 LOCAL_RANK = re.compile(r"\[default(\d{1,3})\]|local_rank: (\d{1,3})\b")
 GLOG = re.compile(r"\b[EFWI](\d{1,2})(\d\d) (\d\d):(\d\d):(\d\d(?:\.\d{1,9})?)")
 ISO = re.compile(r"\b\d{4}-(\d\d)-(\d\d)[T _](\d\d):(\d\d):(\d\d(?:[.,]\d{1,9})?)")
@@ -155,6 +157,8 @@ class _Collector:
         name = found.signature.id
         self.seen.counts[name] += 1
         kept = self.seen.hits.setdefault(name, [])
+        if name == FALLBACK and len(kept) >= KEPT:
+            del kept[KEPT // 2]  # the fatal exception is the last one, the telling one may be the first
         if len(kept) < (KEPT_WATCHDOG if name == "nccl_watchdog_timeout" else KEPT):
             kept.append(_hit(found, piece))
             if len(kept) <= 5:

@@ -15,7 +15,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from skillserver.units import GIB
+from skillserver.units import GIB, show_bytes
 
 Kind = Literal["too_big", "other_process", "fragmentation", "shortage", "limited", "unknown"]
 SIZE = r"(\d{1,20}(?:\.\d{1,4})?) (bytes|KiB|MiB|GiB|TiB|PiB|EiB)"
@@ -32,6 +32,7 @@ FIELDS = {
 }
 COMPILED = {name: tuple(map(re.compile, patterns)) for name, patterns in FIELDS.items()}
 OTHERS = re.compile(rf"Process \d{{1,9}} has {SIZE} memory in use")
+MARGIN_GIB = 0.25  # the allocator asks the driver for whole segments, so a little more than the request must be free
 FOREIGN_GIB = 1.5  # a CUDA context with NCCL's buffers takes up to this without being another process
 
 
@@ -98,14 +99,10 @@ def _kind(numbers: Numbers) -> Kind:
         return "too_big"
     if _foreign(numbers) > max(FOREIGN_GIB * GIB, 0.05 * capacity) and tried <= free + _foreign(numbers):
         return "other_process"
-    if free > 1.05 * tried:
+    if free > 1.05 * tried + MARGIN_GIB * GIB:
         return "limited"
     idle = numbers.unallocated or 0.0
     return "fragmentation" if idle >= 0.02 * capacity and tried <= free + idle else "shortage"
-
-
-def _gib(value: float) -> str:
-    return f"{value / GIB:,.2f} GiB" if value >= 0.01 * GIB or value == 0 else f"{value / 2**20:,.2f} MiB"
 
 
 def _said(numbers: Numbers) -> str:
@@ -113,23 +110,27 @@ def _said(numbers: Numbers) -> str:
         ("tried", numbers.tried), ("capacity", numbers.capacity), ("free", numbers.free), ("this process", numbers.in_use),
         ("allocated by PyTorch", numbers.allocated), ("reserved but unallocated", numbers.unallocated), ("in private pools", numbers.private),
     ]  # fmt: skip
-    return ", ".join(f"{name} {_gib(value)}" for name, value in parts if value is not None)
+    return ", ".join(f"{name} {show_bytes(value)}" for name, value in parts if value is not None)
 
 
 def _verdict(kind: Kind, numbers: Numbers) -> str:
     tried, free, idle = numbers.tried or 0.0, numbers.free or 0.0, numbers.unallocated or 0.0
     if kind == "too_big":
-        return f"one tensor of {_gib(tried)} is more than the whole card ({_gib(numbers.capacity or 0)}): no allocator setting helps, the shape must shrink"
+        card = show_bytes(numbers.capacity or 0)
+        return f"one tensor of {show_bytes(tried)} is more than the whole card ({card}): no allocator setting helps, the shape must shrink"
     if kind == "other_process":
-        return f"{_gib(_foreign(numbers))} on this card belong to other processes; without them the request would fit"
+        return f"{show_bytes(_foreign(numbers))} on this card belong to other processes; without them the request would fit"
     if kind == "limited":
-        return (f"{_gib(free)} were free, more than was asked for: a memory fraction is set (set_per_process_memory_fraction), "
+        return (f"{show_bytes(free)} were free, more than was asked for: a memory fraction is set (set_per_process_memory_fraction), "
                 "another process took and gave back memory in that moment, or the figure is of another moment")  # fmt: skip
     if kind == "fragmentation":
-        return f"free plus reserved-but-unallocated is {_gib(free + idle)}, enough for the request, but in pieces: fragmentation"
-    if kind == "shortage" and idle:
-        return f"even in one piece free plus reserved-but-unallocated would be {_gib(free + idle)}, {_gib(tried - free - idle)} short: too much is in use"
-    return f"{_gib(tried - free)} short, and the allocator holds nothing back: too much is in use" if kind == "shortage" else ""
+        pools = "; a part may lie in private pools of CUDA graphs, which nothing else can use" if numbers.private else ""
+        return f"free plus reserved-but-unallocated is {show_bytes(free + idle)}, enough for the request, but in pieces: fragmentation{pools}"
+    if kind == "shortage":
+        short = tried - free - idle
+        missing = f"{show_bytes(short)} short" if short > 0 else f"the last {show_bytes(free)} do not make a whole segment"
+        return f"even in one piece free plus reserved-but-unallocated would be {show_bytes(free + idle)}, {missing}: too much is in use"
+    return ""
 
 
 TITLES: dict[Kind, str] = {

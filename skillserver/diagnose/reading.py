@@ -25,7 +25,13 @@ OVERLAP = 400  # so that a message is whole in one piece
 CHUNK = 1 << 18
 ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_]")
 EXPECTED = "the log or traceback itself: the failing rank's standard error, a torchrun summary, SLURM or kernel lines"
-MAGIC = {b"\x1f\x8b": "gzip: use zcat", b"(\xb5/\xfd": "zstd: use zstdcat", b"\xfd7zX": "xz: use xzcat", b"PK\x03\x04": "a zip archive", b"BZh": "bzip2: use bzcat"}
+MAGIC = {
+    b"\x1f\x8b": "gzip: use zcat",
+    b"(\xb5/\xfd": "zstd: use zstdcat",
+    b"\xfd7zX": "xz: use xzcat",
+    b"PK\x03\x04": "a zip archive",
+    b"BZh": "bzip2: use bzcat",
+}
 
 
 @dataclass(frozen=True, slots=True)

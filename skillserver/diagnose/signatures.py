@@ -16,12 +16,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from skillserver import tables
 
 Kind = Literal["hardware", "cause", "generic", "symptom", "victim", "circumstance"]
-XidClass = Literal["hardware", "program", "aftermath"]
+XidClass = Literal["hardware", "program", "minor", "aftermath"]
 FALLBACK = "python_exception"  # counts only on lines that nothing else explains
 
 
@@ -42,16 +42,16 @@ class Signature(tables.Record):
     gates: list[str]
     patterns: list[str]
     meaning: str
-    causes: list[str] = []
-    checks: list[str] = []
+    causes: list[str] = Field(default_factory=list)
+    checks: list[str] = Field(default_factory=list)
     remedies: list[str]
     topic: str
     sample: str
     source: str
-    unless: list[str] = []
-    because_of: list[str] = []
-    only_with: list[str] = []
-    variants: list[Sample] = []
+    unless: list[str] = Field(default_factory=list)
+    because_of: list[str] = Field(default_factory=list)
+    only_with: list[str] = Field(default_factory=list)
+    variants: list[Sample] = Field(default_factory=list)
     xid: XidClass | None = None
     late: bool = False
     derived: bool = False
@@ -108,15 +108,16 @@ def xid_row(number: int) -> XidRow | None:
 
 
 def xid_class(number: int) -> XidClass | None:
-    """Whose fault an Xid is: the hardware's, the program's, or nobody's because it only follows another event."""
+    """Whose fault an Xid is: the hardware's, the program's, hardly anybody's, or that of an event before it."""
     row = xid_row(number)
     if row is None:
         return None
     if row.sympathetic or row.severity == "info":
         return "aftermath"
-    if row.family == "program" or (row.action.startswith("restart_app") and row.family != "memory"):
+    if row.family == "program":
         return "program"
-    return None if row.family == "other" and row.severity != "critical" else "hardware"
+    broken = row.severity == "critical" or (row.family == "memory" and not row.action.startswith("observe"))
+    return "hardware" if broken else "minor"
 
 
 @functools.cache

@@ -143,13 +143,21 @@ def _total(name: str, kind: int, counter: int) -> tuple[str, Callable[[ModuleTyp
 def _sram(n: ModuleType, handle: Any) -> Reading:
     status = n.c_nvmlEccSramErrorStatus_v1_t()
     n.nvmlDeviceGetSramEccErrorStatus(handle, n.byref(status))
-    return {"volatile_sram_uncorrectable": float(status.volatileUncParity + status.volatileUncSecDed), "sram_threshold_exceeded": bool(status.bThresholdExceeded),
-            "aggregate_sram_uncorrectable": float(status.aggregateUncParity + status.aggregateUncSecDed)}  # fmt: skip
+    return {
+        "volatile_sram_uncorrectable": float(status.volatileUncParity + status.volatileUncSecDed),
+        "aggregate_sram_uncorrectable": float(status.aggregateUncParity + status.aggregateUncSecDed),
+        "sram_threshold_exceeded": bool(status.bThresholdExceeded),
+    }
 
 
 def _remapped(n: ModuleType, handle: Any) -> Reading:
     corrected, uncorrected, pending, failed = n.nvmlDeviceGetRemappedRows(handle)
-    return {"remap_correctable": float(corrected), "remap_uncorrectable": float(uncorrected), "remap_pending": bool(pending), "remap_failure": bool(failed)}
+    return {
+        "remap_correctable": float(corrected),
+        "remap_uncorrectable": float(uncorrected),
+        "remap_pending": bool(pending),
+        "remap_failure": bool(failed),
+    }
 
 
 def _banks(n: ModuleType, handle: Any) -> Reading:
@@ -183,7 +191,11 @@ def _fabric(n: ModuleType, handle: Any) -> Reading:
     info = n.c_nvmlGpuFabricInfo_v3_t()
     n.nvmlDeviceGetGpuFabricInfoV(handle, n.byref(info))
     status = f"Error {info.status}" if info.status else "Success"
-    return {"fabric_state": FABRIC.get(info.state), "fabric_status": status if info.state == 3 else None, "fabric_health": FABRIC_HEALTH.get(info.healthSummary)}
+    return {
+        "fabric_state": FABRIC.get(info.state),
+        "fabric_status": status if info.state == 3 else None,
+        "fabric_health": FABRIC_HEALTH.get(info.healthSummary),
+    }
 
 
 def _links(n: ModuleType, handle: Any) -> Reading:

@@ -16,10 +16,11 @@ from typing import Literal
 
 from skillserver import tables
 from skillserver.findings import Severity
-from skillserver.health import xid
+from skillserver.health import fields, xid
 from skillserver.health.incident import Incident
 from skillserver.health.reading import GpuReading
 
+DEAD_FIELDS = 4
 DERIVED = {"retired_pages": ("retired_single_bit", "retired_double_bit")}
 NO_FABRIC = re.compile(r"PCIe|\bNVL\b|\bRTX\b|\b[AL]\d0S?$", re.I)
 SERVER_BOARD = re.compile(r"SXM|HBM|\b[ABHV]\d00|\bGH200|\bGB[23]00", re.I)
@@ -108,9 +109,17 @@ def _recovery(gpu: GpuReading) -> Iterator[Incident]:
     if only_remap and (gpu.flag("remap_pending") or gpu.flag("retired_pending")) and not gpu.number("volatile_uncorrectable"):
         severity, action = "warning", "reset: let jobs end, then reset the GPU at the next break"
     shown = gpu.text("recovery_action") or "Drain and Reset Recommended: Yes"
-    yield Incident("recovery_action", severity, "memory" if severity == "warning" else "firmware", gpu.label,
-                   "The driver names what this GPU needs before it is whole again.", action, "gpu_firmware", gpu.pci,
-                   [f"{gpu.label}: recovery action {shown}"])  # fmt: skip
+    yield Incident(
+        "recovery_action",
+        severity,
+        "memory" if severity == "warning" else "firmware",
+        gpu.label,
+        "The driver names what this GPU needs before it is whole again.",
+        action,
+        "gpu_firmware",
+        gpu.pci,
+        [f"{gpu.label}: recovery action {shown}"],
+    )
 
 
 def _heat(gpu: GpuReading) -> Iterator[Incident]:
@@ -125,9 +134,17 @@ def _heat(gpu: GpuReading) -> Iterator[Incident]:
 
 
 def _hot(gpu: GpuReading, said: str) -> Incident:
-    return Incident("temperature_limit", "warning", "thermal", gpu.label, "The GPU is at a temperature at which its clocks are cut.",
-                    "observe: check airflow, fans and coolant; keep long jobs off it until it is cooler", "gpu_throttling", gpu.pci,
-                    [f"{gpu.label}: {said}"])  # fmt: skip
+    return Incident(
+        "temperature_limit",
+        "warning",
+        "thermal",
+        gpu.label,
+        "The GPU is at a temperature at which its clocks are cut.",
+        "observe: check airflow, fans and coolant; keep long jobs off it until it is cooler",
+        "gpu_throttling",
+        gpu.pci,
+        [f"{gpu.label}: {said}"],
+    )
 
 
 def _link(gpu: GpuReading) -> Iterator[Incident]:
@@ -141,19 +158,41 @@ def _link(gpu: GpuReading) -> Iterator[Incident]:
             continue
         server = bool(SERVER_BOARD.search(gpu.name)) and gpu.text("virtualization").lower() not in ("pass-through", "vgpu")
         severity: Severity = "warning" if at_work and (server or now * 4 <= top) else "info"
-        yield Incident(f"{fact}_below_max", severity, "pcie", gpu.label,
-                       f"The PCIe {what} in use is below what card and host agreed on; some slots and cloud instances are wired so.",
-                       f"{'observe' if severity == 'warning' else 'none'}: compare with other machines of the type; if they are wider, check riser and slot",
-                       "pcie_link", gpu.pci, [f"{gpu.label}: {what} {now:g} of {top:g}{'' if at_work else ' (not at work)'}"])  # fmt: skip
+        yield Incident(
+            f"{fact}_below_max",
+            severity,
+            "pcie",
+            gpu.label,
+            f"The PCIe {what} in use is below what card and host agreed on; some slots and cloud instances are wired so.",
+            f"{'observe' if severity == 'warning' else 'none'}: compare with other machines of the type; if they are wider, check riser and slot",
+            "pcie_link",
+            gpu.pci,
+            [f"{gpu.label}: {what} {now:g} of {top:g}{'' if at_work else ' (not at work)'}"],
+        )
 
 
 def _unreadable(gpu: GpuReading) -> Iterator[Incident]:
-    if gpu.unreadable and not gpu.flag("lost"):
-        names = ", ".join(list(gpu.unreadable)[:6])
-        yield Incident("query_error", "warning", "firmware", gpu.label,
-                       "The driver answered some questions with an error; alone this is often a passing state.",
-                       "observe: ask again; look for Xid lines in the kernel log if it stays", "gpu_firmware", gpu.pci,
-                       [f"{gpu.label}: {next(iter(gpu.unreadable.values()))} for {names}"], count=len(gpu.unreadable))  # fmt: skip
+    """Some errors pass; a GPU of which little else than errors can be read does not work."""
+    if not gpu.unreadable or gpu.flag("lost"):
+        return
+    dead = len(gpu.unreadable) >= DEAD_FIELDS and len(gpu.unreadable) > len(set(gpu.values) - fields.NOT_HEALTH)
+    names = ", ".join(list(gpu.unreadable)[:6])
+    yield Incident(
+        "query_error",
+        "critical" if dead else "warning",
+        "firmware",
+        gpu.label,
+        "The driver cannot read this GPU: it hangs or is lost."
+        if dead
+        else "The driver answered some questions with an error; alone this is often a passing state.",
+        "reset: drain, look for Xids in the kernel log, reset the GPU, reboot if that fails"
+        if dead
+        else "observe: ask again; look for Xid lines in the kernel log if it stays",
+        "gpu_firmware",
+        gpu.pci,
+        [f"{gpu.label}: {next(iter(gpu.unreadable.values()))} for {names}"],
+        count=len(gpu.unreadable),
+    )
 
 
 def _links_down(gpu: GpuReading) -> Iterator[Incident]:
@@ -162,6 +201,14 @@ def _links_down(gpu: GpuReading) -> Iterator[Incident]:
     if not (down or silent) or gpu.source == "live" or (gpu.name and not re.search(r"SXM|HBM|\bB[23]00|\bGB[23]00|HGX", gpu.name)):
         return  # live: a part may have fewer links than the driver lists; peers.py compares
     code = "nvlink_all_inactive" if silent else "nvlink_down"
-    yield Incident(code, "critical", "link", gpu.label, "NVLinks of this GPU are down: collective jobs fail or crawl.",
-                   "reset: drain, restart the fabric manager with no job running, reset the GPU and its peer; field diagnostic if it stays",
-                   "nvlink_faults", gpu.pci, [f"{gpu.label}: {'all links inactive' if silent else f'link {down} down'}"])  # fmt: skip
+    yield Incident(
+        code,
+        "critical",
+        "link",
+        gpu.label,
+        "NVLinks of this GPU are down: collective jobs fail or crawl.",
+        "reset: drain, restart the fabric manager with no job running, reset the GPU and its peer; field diagnostic if it stays",
+        "nvlink_faults",
+        gpu.pci,
+        [f"{gpu.label}: {'all links inactive' if silent else f'link {down} down'}"],
+    )

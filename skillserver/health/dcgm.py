@@ -20,31 +20,35 @@ from skillserver.health.reading import Facts, Outcome, Unjudged
 KIND = "dcgmi diag (table or JSON)"
 ROW = re.compile(r"^\|\s?(.*?)\s*\|\s?(.*?)\s*\|?\s*$")
 STATUS = re.compile(r"\b(Pass|Fail|Warn|Skip|Error)\b(?:\s*-\s*((?:GPUs?: [\d, ]+|All)))?", re.I)
-FIRST_HARDWARE = re.compile(r"^\|\s?(?:PCIe|GPU Memory|Memory|Diagnostic|SM Stress|software)\b|\+-+\s*(?:Hardware|Integration|Stress)|\|-+\s*(?:Hardware|Integration|Stress)", re.M)
+TABLE = re.compile(
+    r"dcgmi diag|^\| Diagnostic\s|^\|-+\s*(?:Deployment|Hardware|Integration|Stress|Metadata)|^\|.*\|\s?(?:Pass|Fail|Warn|Skip)\b", re.M
+)
+HARDWARE = re.compile(r"^\|\s?(?:PCIe|GPU Memory|Memory|SM Stress)\b|^[|+]-+\s*(?:Hardware|Integration|Stress)", re.M)
 
 
 def parse(source: str, text: str) -> Facts | None:
     """Outcomes of a diagnostic run, or None when there is none."""
     if re.search(r'"DCGM[\w ]*Diagnostic"', text):
         return _document(source, text)
-    if "|" not in text or not re.search(r"dcgmi diag|^\| Diagnostic\s|^\|-+\s*(?:Deployment|Hardware|Integration|Stress|Metadata)|^\|.*\|\s?(?:Pass|Fail|Warn|Skip)\b", text, re.M):
+    if "|" not in text or not TABLE.search(text):
         return None
     rows = list(_rows(text))
     outcomes = [one for row in rows for one in _row(source, *row)]
     if not outcomes:
         return None
     facts = Facts(outcomes=outcomes, judged=True)
-    if not FIRST_HARDWARE.search(text) and all(one.status in ("pass", "skip") for one in outcomes):
+    if not HARDWARE.search(text) and all(one.status in ("pass", "skip") for one in outcomes):
         facts.unjudged.append(Unjudged(source, "the table ends before the hardware tests: only deployment was judged"))
     return facts
 
 
 def _rows(text: str) -> Iterator[tuple[str, str]]:
     """(test, whole cell), wrapped lines joined as they were cut. A Warning or Error row goes with the test above it."""
-    key, cells = "", []
+    key = ""
+    cells: list[str] = []
     for line in text.splitlines():
         found = ROW.match(line)
-        if not found or "-----" in line or "=====" in line or found[1] == "Diagnostic" and found[2] == "Result":
+        if not found or "-----" in line or "=====" in line or (found[1], found[2]) == ("Diagnostic", "Result"):
             continue
         if found[1] and found[1] != "Warning":
             if key:
@@ -79,8 +83,17 @@ def _document(source: str, text: str) -> Facts | None:
         tests = [(test["name"], result) for group in run["test_categories"] for test in group["tests"] for result in test["results"]]
     except (ValueError, KeyError, TypeError, AttributeError, StopIteration):
         return Facts(unjudged=[Unjudged(source, "the JSON of dcgmi diag is cut or of a form that is not known; expected dcgmi diag -j whole")])
-    outcomes = [Outcome(source, "dcgm", snake(str(name)), str(result.get("status", "")).lower(), _gpu(result), f"{name}: {result.get('status')} {_said(result)}".strip())
-                for name, result in tests]  # fmt: skip
+    outcomes = [
+        Outcome(
+            source,
+            "dcgm",
+            snake(str(name)),
+            str(result.get("status", "")).lower(),
+            _gpu(result),
+            f"{name}: {result.get('status')} {_said(result)}".strip(),
+        )
+        for name, result in tests
+    ]
     return Facts(outcomes=outcomes, judged=bool(outcomes))
 
 

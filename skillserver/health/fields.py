@@ -83,9 +83,9 @@ FIELDS: dict[str, tuple[Kind, str]] = {
     "fabric_bandwidth": ("text", "health/bandwidth"),
 }  # fmt: skip
 SUMMED = ("correctable", "uncorrectable")  # counters kept apart by newer drivers (parity, SEC-DED; SRAM, DRAM) add up
-NOT_HEALTH = frozenset("name index uuid memory_total_mib memory_used_mib virtualization sm_clock_mhz power_limit_w".split())
+NOT_HEALTH = frozenset(["name", "index", "uuid", "memory_total_mib", "memory_used_mib", "virtualization", "sm_clock_mhz", "power_limit_w"])
 ABSENT = re.compile(r"^\[?(n/?a|not supported|none found|unknown|-|requested functionality has been deprecated|function not found|)\]?$", re.I)
-TRUE, FALSE = frozenset("yes active enabled on true".split()), frozenset(["no", "not active", "disabled", "off", "false"])
+TRUE, FALSE = frozenset(["yes", "active", "enabled", "on", "true"]), frozenset(["no", "not active", "disabled", "off", "false"])
 MIG = re.compile(r"mig_devices?$")
 
 

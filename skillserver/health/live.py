@@ -57,30 +57,58 @@ def _silence(answer: host.DriverAnswer, deadline_s: float, facts: Facts) -> list
     where = f"GPU {answer.asking}" if answer.asking is not None else "the driver"
     proved = deadline_s >= HUNG_S
     facts.unjudged.append(Unjudged(SOURCE, f"{where} and what comes after it: no answer within {deadline_s:g} s"))
-    return [Incident("driver_not_answering", "critical" if proved else "warning", "firmware", where,
-                     "NVML did not answer in time: a hung GSP or driver stops every program that asks for a GPU."
-                     if proved else "NVML did not answer in the time given; without persistence mode a first answer can take that long.",
-                     "reboot: look for Xid 119 or 120 in dmesg, drain, reset that GPU, reboot if the reset hangs too"
-                     if proved else f"observe: call again with deadline_s of at least {HUNG_S:g}", "gpu_firmware",
-                     evidence=[f"{len(answer.gpus)} of {answer.count if answer.count is not None else 'an unknown number of'} GPUs had answered after {deadline_s:g} s"])]  # fmt: skip
+    return [
+        Incident(
+            "driver_not_answering",
+            "critical" if proved else "warning",
+            "firmware",
+            where,
+            "NVML did not answer in time: a hung GSP or driver stops every program that asks for a GPU."
+            if proved
+            else "NVML did not answer in the time given; without persistence mode a first answer can take that long.",
+            "reboot: look for Xid 119 or 120 in dmesg, drain, reset that GPU, reboot if the reset hangs too"
+            if proved
+            else f"observe: call again with deadline_s of at least {HUNG_S:g}",
+            "gpu_firmware",
+            evidence=[f"{len(answer.gpus)} of {'?' if answer.count is None else answer.count} GPUs had answered after {deadline_s:g} s"],
+        )
+    ]
 
 
 def _failure(answer: host.DriverAnswer, on_bus: list[str], facts: Facts) -> list[Incident]:
     """NVML did not start, or the child broke."""
     if answer.error == "LibRmVersionMismatch":
-        return [_setup("driver_library_mismatch", "The driver libraries and the loaded kernel module are of different versions; no new CUDA program starts.",
-                       "fix_setup: when jobs have ended, reload the nvidia modules or reboot, and pin the driver packages", "NVML init: driver/library version mismatch")]  # fmt: skip
+        return [
+            _setup(
+                "driver_library_mismatch",
+                "The driver libraries and the loaded kernel module are of different versions; no new CUDA program starts.",
+                "fix_setup: when jobs have ended, reload the nvidia modules or reboot, and pin the driver packages",
+                "NVML init: driver/library version mismatch",
+            )
+        ]
     if answer.error in NO_DRIVER:
         facts.unjudged.append(Unjudged(SOURCE, f"no NVIDIA driver answers here (NVML: {answer.error}); {PASTE}"))
         if on_bus:
-            return [_setup("driver_not_loaded", "The bus has NVIDIA devices and no driver answers for them: no CUDA program starts.",
-                           "fix_setup: look at dmesg, dkms status and Secure Boot; load or rebuild the driver", f"NVML init: {answer.error}; on the bus: {', '.join(on_bus)}",
-                           severity="warning")]  # fmt: skip
+            return [
+                _setup(
+                    "driver_not_loaded",
+                    "The bus has NVIDIA devices and no driver answers for them: no CUDA program starts.",
+                    "fix_setup: look at dmesg, dkms status and Secure Boot; load or rebuild the driver",
+                    f"NVML init: {answer.error}; on the bus: {', '.join(on_bus)}",
+                    severity="warning",
+                )
+            ]
     elif answer.error:
         facts.unjudged.append(Unjudged(SOURCE, f"NVML did not start ({answer.error}); {PASTE}"))
         if on_bus:
-            return [_setup("nvml_init_failed", "NVML cannot start: no CUDA program will.", "fix_setup: run nvidia-smi on the host and read dmesg",
-                           f"NVML init: {answer.error}")]  # fmt: skip
+            return [
+                _setup(
+                    "nvml_init_failed",
+                    "NVML cannot start: no CUDA program will.",
+                    "fix_setup: run nvidia-smi on the host and read dmesg",
+                    f"NVML init: {answer.error}",
+                )
+            ]
     elif not answer.ended and not answer.cut:
         facts.unjudged.append(Unjudged(SOURCE, f"the look at the driver broke off: {answer.last_words or 'no word why'}; {PASTE}"))
     return []
@@ -103,7 +131,16 @@ def _missing(answer: host.DriverAnswer, facts: Facts, on_bus: list[str], part: s
     if part:
         facts.unjudged.append(Unjudged(SOURCE, f"{said}; inside {part} the rest may simply not be ours"))
         return []
-    return [Incident("gpu_missing", "critical", "bus", f"GPU {absent[0]}" if len(absent) == 1 else f"{len(on_bus) - count} GPUs",
-                     "The bus has a GPU that the driver does not serve: it fell off, failed to start or is not bound. Indices after it have shifted.",
-                     "reboot: read dmesg for that PCI id (Xid 79, RmInitAdapter), drain, power-cycle the node", "gpu_lost",
-                     absent[0] if len(absent) == 1 else None, [said])]  # fmt: skip
+    return [
+        Incident(
+            "gpu_missing",
+            "critical",
+            "bus",
+            f"GPU {absent[0]}" if len(absent) == 1 else f"{len(on_bus) - count} GPUs",
+            "The bus has a GPU that the driver does not serve: it fell off, failed to start or is not bound. Indices after it have shifted.",
+            "reboot: read dmesg for that PCI id (Xid 79, RmInitAdapter), drain, power-cycle the node",
+            "gpu_lost",
+            absent[0] if len(absent) == 1 else None,
+            [said],
+        )
+    ]

@@ -48,9 +48,17 @@ def _hotter(group: list[GpuReading]) -> Iterator[Incident]:
         if len(others) < FEWEST - 1 or value - statistics.median(others) < HOTTER_C or _busier(gpu, group):
             continue
         said = f"{gpu.label}: {value:g} C, the other {len(others)} at {min(others):g} to {max(others):g} C"
-        yield Incident("temperature_outlier", "warning", "thermal", gpu.label,
-                       "Much hotter than its neighbours at the same work: not over a limit, but it will throttle first.",
-                       "observe: check airflow, heat sink or cold plate of this GPU before long runs", "gpu_throttling", gpu.pci, [said])  # fmt: skip
+        yield Incident(
+            "temperature_outlier",
+            "warning",
+            "thermal",
+            gpu.label,
+            "Much hotter than its neighbours at the same work: not over a limit, but it will throttle first.",
+            "observe: check airflow, heat sink or cold plate of this GPU before long runs",
+            "gpu_throttling",
+            gpu.pci,
+            [said],
+        )
 
 
 def _busier(gpu: GpuReading, group: list[GpuReading]) -> bool:
@@ -61,29 +69,45 @@ def _busier(gpu: GpuReading, group: list[GpuReading]) -> bool:
 
 def _fuller(group: list[GpuReading]) -> Iterator[Incident]:
     """More programs and much more memory than the neighbours: usually what an earlier job left behind."""
-    known, programs = _known(group, "memory_used_mib"), dict((id(gpu), count) for gpu, count in _known(group, "programs"))
+    known, programs = _known(group, "memory_used_mib"), {id(gpu): count for gpu, count in _known(group, "programs")}
     if len(known) < FEWEST or not programs:
         return
     usual, usual_programs = statistics.median(value for _gpu, value in known), statistics.median(programs.values())
     for gpu, value in known:
         if value - usual >= FOREIGN_MIB and programs.get(id(gpu), 0) > usual_programs >= 1:
             said = f"{gpu.label}: {value:g} MiB in {programs[id(gpu)]:g} programs; its neighbours hold {usual:g} MiB in {usual_programs:g}"
-            yield Incident("foreign_process_memory", "warning", "host", gpu.label,
-                           "This GPU holds a program that the others do not; the job shares memory and time with it.",
-                           "fix_setup: find the owner of the extra program (ps -o user,lstart,cmd -p PID) and end it", "gpu_program_faults", gpu.pci, [said])  # fmt: skip
+            yield Incident(
+                "foreign_process_memory",
+                "warning",
+                "host",
+                gpu.label,
+                "This GPU holds a program that the others do not; the job shares memory and time with it.",
+                "fix_setup: find the owner of the extra program (ps -o user,lstart,cmd -p PID) and end it",
+                "gpu_program_faults",
+                gpu.pci,
+                [said],
+            )
 
 
 def _narrower(group: list[GpuReading]) -> Iterator[Incident]:
     for fact, what in (("pcie_width", "width"), ("pcie_gen", "generation")):
         known = [(gpu, value) for gpu, value in _known(group, fact) if gpu.text("pstate") in ("P0", "P1", "P2")]
-        usual = statistics.mode(value for _gpu, value in known) if len(known) >= FEWEST else None
-        for gpu, value in known if usual is not None else []:
+        usual = statistics.mode(value for _gpu, value in known) if len(known) >= FEWEST else 0.0
+        for gpu, value in known:
             top = gpu.number(f"{fact}_max")
             if value < usual and (top is None or value < top):
                 said = f"{gpu.label}: {what} {value:g}, most of its neighbours {usual:g}"
-                yield Incident(f"{fact}_below_peers", "warning", "pcie", gpu.label,
-                               f"The PCIe {what} is below that of the same GPUs beside it in the same performance state.",
-                               "observe: check riser, slot and BIOS; copies to and from this GPU are slower", "pcie_link", gpu.pci, [said])  # fmt: skip
+                yield Incident(
+                    f"{fact}_below_peers",
+                    "warning",
+                    "pcie",
+                    gpu.label,
+                    f"The PCIe {what} is below that of the same GPUs beside it in the same performance state.",
+                    "observe: check riser, slot and BIOS; copies to and from this GPU are slower",
+                    "pcie_link",
+                    gpu.pci,
+                    [said],
+                )
 
 
 def _unlinked(group: list[GpuReading]) -> Iterator[Incident]:
@@ -93,5 +117,14 @@ def _unlinked(group: list[GpuReading]) -> Iterator[Incident]:
     for gpu, value in known:
         if value < usual:
             said = f"{gpu.label}: {value:g} NVLinks up, most of its neighbours {usual:g}; down: {gpu.text('nvlinks_down') or 'not said'}"
-            yield Incident("nvlink_down", "critical", "link", gpu.label, "NVLinks of this GPU are down: collective jobs fail or crawl.",
-                           "reset: drain, reset the GPU and its peer (or reboot); field diagnostic if the link stays down", "nvlink_faults", gpu.pci, [said])  # fmt: skip
+            yield Incident(
+                "nvlink_down",
+                "critical",
+                "link",
+                gpu.label,
+                "NVLinks of this GPU are down: collective jobs fail or crawl.",
+                "reset: drain, reset the GPU and its peer (or reboot); field diagnostic if the link stays down",
+                "nvlink_faults",
+                gpu.pci,
+                [said],
+            )

@@ -20,9 +20,9 @@ from skillserver.health.reading import Facts, GpuReading, Sign
 MOST_FINDINGS = 12
 MOST_GPUS = 16
 MOST_SKIPPED = 10
-SHOWN = (("pstate", "", ""), ("temperature_c", "", " C"), ("power_w", "", " W"), ("utilisation_percent", "util ", "%"), ("memory_used_mib", "", " MiB used"),
-         ("volatile_uncorrectable", "ECC ", ""), ("volatile_sram_uncorrectable", "SRAM ", ""), ("volatile_dram_uncorrectable", "DRAM ", ""),
-         ("remap_pending", "remap pending ", ""), ("retired_pages", "retired ", ""))  # fmt: skip
+SHOWN = (("pstate", "", ""), ("temperature_c", "", " C"), ("power_w", "", " W"), ("utilisation_percent", "util ", "%"),
+         ("memory_used_mib", "", " MiB used"), ("volatile_uncorrectable", "ECC ", ""), ("volatile_sram_uncorrectable", "SRAM ", ""),
+         ("volatile_dram_uncorrectable", "DRAM ", ""), ("remap_pending", "remap pending ", ""), ("retired_pages", "retired ", ""))  # fmt: skip
 NEXT = {
     "critical": "run no new jobs here; do the first action, then capture again (nvidia-smi -q and dmesg) and pass both",
     "warning": "jobs may run; do the actions at the next break, and read the sections named with read_knowledge",
@@ -109,7 +109,9 @@ def _row(gpu: GpuReading) -> GpuRow:
 
 
 def _summary(verdict: Verdict, findings: list[Finding], facts: Facts) -> str:
-    seen = ", ".join(f"{count} {what}{'s' if count > 1 else ''}" for count, what in ((len(facts.gpus), "GPU"), (len(facts.events), "Xid line")) if count)
+    seen = ", ".join(
+        f"{count} {what}{'s' if count > 1 else ''}" for count, what in ((len(facts.gpus), "GPU"), (len(facts.events), "Xid line")) if count
+    )
     over = f" ({seen} read)" if seen else ""
     if verdict == "unknown":
         return f"Nothing could be judged{over}: {facts.unjudged[0].what.split(';')[0] if facts.unjudged else 'nothing was given'}."

@@ -15,9 +15,13 @@ from typing import Any
 from skillserver.health.reading import Facts, GpuReading, normal_pci
 
 KIND = "rocm-smi (JSON or table)"
-KEYS = (("amd_memory_c", r"^Temperature \(Sensor (?:memory|HBM \d+)\) \(C\)$"), ("amd_junction_c", r"^Temperature \(Sensor junction\) \(C\)$"),
-        ("temperature_c", r"^Temperature \(Sensor edge\) \(C\)$"), ("power_w", r"Graphics Package Power \(W\)$|Socket Graphics Package Power \(W\)$"),
-        ("utilisation_percent", r"^GPU use \(%\)$"))  # fmt: skip
+KEYS = (
+    ("amd_memory_c", r"^Temperature \(Sensor (?:memory|HBM \d+)\) \(C\)$"),
+    ("amd_junction_c", r"^Temperature \(Sensor junction\) \(C\)$"),
+    ("temperature_c", r"^Temperature \(Sensor edge\) \(C\)$"),
+    ("power_w", r"Graphics Package Power \(W\)$|Socket Graphics Package Power \(W\)$"),
+    ("utilisation_percent", r"^GPU use \(%\)$"),
+)
 TABLE_ROW = re.compile(r"^(\d+)\s+(?:\[.*?\]|\d+\s+0x\w+,?\s+\S+)\s+([\d.]+)°C\s+([\d.]+)W\s+.*?(\d+)%\s+(\d+)%\s*$", re.M)
 
 
@@ -33,7 +37,9 @@ def _cards(source: str, text: str) -> list[GpuReading]:
     except ValueError:
         return []
     cards = document.items() if isinstance(document, dict) else []
-    return [_card(source, int(found[1]), values) for name, values in cards if (found := re.fullmatch(r"card(\d+)", name)) and isinstance(values, dict)]
+    return [
+        _card(source, int(found[1]), values) for name, values in cards if (found := re.fullmatch(r"card(\d+)", name)) and isinstance(values, dict)
+    ]
 
 
 def _card(source: str, index: int, values: dict[str, Any]) -> GpuReading:
@@ -42,12 +48,20 @@ def _card(source: str, index: int, values: dict[str, Any]) -> GpuReading:
         if isinstance(values.get(name), str) and values[name] != "N/A":
             gpu.values.setdefault("name", values[name])
     for field, pattern in KEYS:
-        numbers = [float(value) for key, value in values.items() if re.search(pattern, key) and re.fullmatch(r"-?\d+(?:\.\d+)?", str(value)) and "Max" not in key]
+        numbers = [
+            float(value)
+            for key, value in values.items()
+            if re.search(pattern, key) and re.fullmatch(r"-?\d+(?:\.\d+)?", str(value)) and "Max" not in key
+        ]
         if numbers:
             gpu.values[field] = max(numbers)
     return gpu
 
 
 def _table(source: str, text: str) -> list[GpuReading]:
-    return [GpuReading(source, None, int(found[1]), {"amd_junction_c": float(found[2]), "power_w": float(found[3]), "utilisation_percent": float(found[5])})
-            for found in TABLE_ROW.finditer(text)]  # fmt: skip
+    return [
+        GpuReading(
+            source, None, int(found[1]), {"amd_junction_c": float(found[2]), "power_w": float(found[3]), "utilisation_percent": float(found[5])}
+        )
+        for found in TABLE_ROW.finditer(text)
+    ]

@@ -17,7 +17,8 @@ COLUMNS = {
     "persistence_mode": "persistence", "temperature.gpu": "temperature_c", "temperature.memory": "memory_c",
     "utilization.gpu": "utilisation_percent", "power.draw": "power_w", "power.limit": "power_limit_w", "memory.total": "memory_total_mib",
     "memory.used": "memory_used_mib", "pcie.link.gen.current": "pcie_gen", "pcie.link.gen.max": "pcie_gen_max",
-    "pcie.link.width.current": "pcie_width", "pcie.link.width.max": "pcie_width_max", "clocks.sm": "sm_clock_mhz", "clocks.current.sm": "sm_clock_mhz",
+    "pcie.link.width.current": "pcie_width", "pcie.link.width.max": "pcie_width_max", "clocks.sm": "sm_clock_mhz",
+    "clocks.current.sm": "sm_clock_mhz",
     "ecc.errors.uncorrected.volatile.total": "volatile_uncorrectable", "ecc.errors.uncorrected.volatile.device_memory": "volatile_dram_uncorrectable",
     "ecc.errors.uncorrected.volatile.dram": "volatile_dram_uncorrectable", "ecc.errors.uncorrected.volatile.sram": "volatile_sram_uncorrectable",
     "ecc.errors.uncorrected.aggregate.total": "aggregate_uncorrectable", "ecc.errors.uncorrected.aggregate.sram": "aggregate_sram_uncorrectable",
@@ -29,7 +30,8 @@ COLUMNS = {
     "fabric.status": "fabric_status",
     **{f"clocks_{word}_reasons.{column}": name for word in ("throttle", "event") for column, name in {
         "gpu_idle": "reason_idle", "sw_power_cap": "reason_sw_power_cap", "hw_slowdown": "reason_hw_slowdown",
-        "hw_thermal_slowdown": "reason_hw_thermal", "hw_power_brake_slowdown": "reason_power_brake", "sw_thermal_slowdown": "reason_sw_thermal"}.items()},
+        "hw_thermal_slowdown": "reason_hw_thermal", "hw_power_brake_slowdown": "reason_power_brake",
+        "sw_thermal_slowdown": "reason_sw_thermal"}.items()},
 }  # fmt: skip
 PCI = ("pci.bus_id", "gpu_bus_id")
 YES = {"0": "no", "1": "yes"}
@@ -57,6 +59,8 @@ def _row(source: str, columns: list[str], row: str) -> GpuReading | None:
             gpu.pci = normal_pci(cell)
         elif column in COLUMNS:
             _cell(gpu, COLUMNS[column], cell)
+        elif UNREADABLE.search(cell) and cell.startswith("["):
+            gpu.unreadable[column] = cell.strip("[]")
     index = gpu.number("index")
     gpu.index = int(index) if index is not None else None
     return gpu

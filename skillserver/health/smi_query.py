@@ -84,7 +84,9 @@ def _number(gpus: list[GpuReading], attached: int | None, source: str, facts: Fa
     """Blocks come in index order when all are shown; fewer than attached is a cut or a filter, not dead GPUs."""
     shown = [gpu for gpu in gpus if gpu.pci]
     if attached is not None and len(shown) < attached:
-        facts.unjudged.append(Unjudged(source, f"{attached} GPUs are attached and {len(shown)} shown here: cut, or filtered with -i; the rest was not judged"))
+        facts.unjudged.append(
+            Unjudged(source, f"{attached} GPUs are attached and {len(shown)} shown here: cut, or filtered with -i; the rest was not judged")
+        )
     elif shown and len(shown) == attached:
         for index, gpu in enumerate(shown):
             gpu.index = index

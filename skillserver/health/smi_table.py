@@ -13,8 +13,16 @@ import re
 from skillserver.health.reading import Facts, GpuReading, Unjudged, normal_pci
 
 KIND = "nvidia-smi table"
-FIRST = re.compile(r"^\|\s*(\d+)\s+(.+?)\s{2,}(On|Off|N/A|WDDM|TCC|MCDM|ERR!)?\s*\|\s*([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d)\s+(\S+)\s*\|\s*(.+?)\s*\|")
-SECOND = re.compile(r"^\|\s*(N/A|ERR!|\d+%)?\s+(\S+C|N/A|ERR!|\[?\S+\]?)\s+(P\d+|N/A|ERR!|\S+)\s+(\S.*?)\s*/\s*(\S+)\s*\|\s*(\S+)\s*/\s*(\S+?)\s*\|\s*(\S+)\s+(\S.*?)?\s*\|")
+FIRST = re.compile(
+    r"^\|\s*(\d+)\s+(.+?)\s{2,}(On|Off|N/A|WDDM|TCC|MCDM|ERR!)?\s*"  # index, name, persistence or driver model
+    r"\|\s*([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d)\s+(\S+)\s*"  # PCI id, display
+    r"\|\s*(.+?)\s*\|"  # volatile uncorrectable ECC
+)
+SECOND = re.compile(
+    r"^\|\s*(N/A|ERR!|\d+%)?\s+(\S+C|N/A|ERR!|\[?\S+\]?)\s+(P\d+|N/A|ERR!|\S+)\s+(\S.*?)\s*/\s*(\S+)\s*"  # fan, temperature, state, power
+    r"\|\s*(\S+)\s*/\s*(\S+?)\s*"  # memory
+    r"\|\s*(\S+)\s+(\S.*?)?\s*\|"  # utilisation, compute mode
+)
 PROCESS = re.compile(r"^\|\s+(\d+)\s+(?:(?:N/A|\d+)\s+(?:N/A|\d+)\s+)?(\d+)\s+(?:C\+G|[CGM])\s+(.*?)\s+(\d+|N/A)\s?(?:MiB)?\s+\|")
 DEAD = re.compile(r"\b(?:gpu is lost|gpu requires reset)\b", re.I)
 CELLS = (("fan_percent", 1), ("temperature_c", 2), ("power_w", 4), ("power_limit_w", 5), ("memory_used_mib", 6), ("memory_total_mib", 7),
@@ -72,6 +80,8 @@ def _second(gpu: GpuReading, found: re.Match[str]) -> None:
             _word(gpu, name, cell)
     if re.fullmatch(r"P\d+", found[3]):
         gpu.values["pstate"] = found[3]
+    else:
+        _word(gpu, "pstate", found[3])
 
 
 def _word(gpu: GpuReading, name: str, cell: str) -> None:

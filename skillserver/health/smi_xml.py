@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 from xml.etree import ElementTree
 
 from skillserver.health import fields
@@ -39,8 +40,10 @@ def parse(source: str, text: str) -> Facts | None:
 
 
 def _document(source: str, document: str, facts: Facts) -> None:
-    parser = ElementTree.XMLPullParser(["start", "end"])
-    attached, open_gpu, gpus = None, None, []
+    parser: Any = ElementTree.XMLPullParser(["start", "end"])
+    attached: int | None = None
+    open_gpu: str | None = None
+    gpus: list[GpuReading] = []
     try:
         parser.feed(document)
         parser.close()
@@ -54,7 +57,7 @@ def _document(source: str, document: str, facts: Facts) -> None:
                 gpus.append(_gpu(source, element))
                 open_gpu = None
             elif element.tag == "attached_gpus":
-                attached = int(element.text or "0") if (element.text or "").strip().isdigit() else None
+                attached = int(element.text) if (element.text or "").strip().isdigit() else None
     except ElementTree.ParseError:
         pass  # said above; the events before it were read
     _say_what_is_missing(source, facts, attached, open_gpu, gpus)

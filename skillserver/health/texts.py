@@ -26,6 +26,7 @@ class KnownText(tables.Record):
     needle: str
     pattern: str
     beside: Literal["", "xid"] = ""
+    unless: str = ""
     fewest: int = 1
     severity: Severity
     family: str
@@ -60,7 +61,7 @@ def parse(source: str, text: str) -> Facts | None:
 
 def _matches(text: str) -> Iterator[tuple[KnownText, re.Match[str]]]:
     for row, pattern in _known():
-        if row.needle not in text or (row.beside == "xid" and "Xid (" not in text):
+        if row.needle not in text or (row.beside == "xid" and "Xid (" not in text) or (row.unless and row.unless in text):
             continue
         for number, match in enumerate(pattern.finditer(text)):
             if number == MOST:

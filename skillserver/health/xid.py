@@ -32,6 +32,12 @@ RECOVERY: tuple[tuple[str, Severity, str], ...] = (  # words of Xid 154 and of n
     ("flr", "critical", "reset: end the programs on the GPU, then reset it"),
     ("none", "info", "none"),
 )
+FATAL_SWITCH: tuple[Severity, str, str] = (
+    "critical", "A switch error that was fatal to its link: jobs over NVLink cannot run.",
+    "reset: drain, reset GPUs and switches together (reboot), then check the link named")  # fmt: skip
+SURVIVED_SWITCH: tuple[Severity, str, str] = (
+    "warning", "A switch error that the switch survived; alone it is no reason to drain.",
+    "observe: look for Xid 45 or 74 on the GPUs at that moment, restart the job, reset if it comes back")  # fmt: skip
 NVLINK5 = range(144, 151)
 TOPICS = {"memory": "gpu_memory_errors", "bus": "gpu_lost", "firmware": "gpu_firmware", "link": "nvlink_faults", "program": "gpu_program_faults"}
 
@@ -184,11 +190,7 @@ def _switches(events: list[Event]) -> list[Incident]:
             found[key].count += 1
             continue
         fatal = not re.search(r"non-?fatal", event.text, re.I) and bool(re.search(r"\bfatal\b", event.text, re.I))
-        found[key] = Incident(
-            code=f"sxid_{event.number}", severity="critical" if fatal else "warning", family="link", subject=f"NVSwitch {event.pci or ''}".strip(), pci=event.pci,
-            reason="A switch error that was fatal to its link: jobs over NVLink cannot run." if fatal else
-                   "A switch error that the switch survived; alone it is no reason to drain.",
-            action="reset: drain, reset GPUs and switches together (reboot), then check the link named" if fatal else
-                   "observe: look for Xid 45 or 74 on the GPUs at that moment, restart the job, reset if it comes back",
-            topic="nvlink_faults", evidence=[event.line])  # fmt: skip
+        severity, reason, action = FATAL_SWITCH if fatal else SURVIVED_SWITCH
+        subject = f"NVSwitch {event.pci}" if event.pci else "an NVSwitch"
+        found[key] = Incident(f"sxid_{event.number}", severity, "link", subject, reason, action, "nvlink_faults", event.pci, [event.line])
     return list(found.values())

@@ -31,6 +31,7 @@ Result = dict[str, Any]
 REPORT_EVERY_S = 1.0
 HEARTBEAT_S = 5.0  # a client with an idle timer wants to hear something at least this often
 SAVE_EVERY_S = 5.0
+CANCEL = "cancel"  # a file of this name in the run folder: another process of this user ended the worker
 LISTED = 20  # ids named by an error
 
 
@@ -126,8 +127,10 @@ class Manager:
         except asyncio.CancelledError:
             record.state = "cancelled"
         except SkillError as error:
-            record.state = "cancelled" if (handle.folder / "cancel").exists() else "failed"
-            record.error, record.error_kind, record.next = error.document(), type(error).__name__, error.next
+            if (handle.folder / CANCEL).exists():
+                record.state = "cancelled"
+            else:
+                record.state, record.error, record.error_kind, record.next = "failed", error.document(), type(error).__name__, error.next
         except BaseException as bug:
             record.state, record.error = "failed", {"code": "bug", "message": f"{type(bug).__name__}: {bug}", "next": "", "valid": []}
             raise
@@ -230,7 +233,7 @@ async def _follow(job: Job, wait_s: float) -> None:
 async def _end_foreign(record: JobRecord) -> None:
     """End the worker of another process on this host; the mark in its run folder tells that process why."""
     try:
-        (Path(record.run_folder) / "cancel").touch()
+        (Path(record.run_folder) / CANCEL).touch()
     except OSError as problem:
         raise NotHere("cannot_cancel", f"{record.run_folder}: {problem.strerror}", next=f"end process {record.pid}") from problem
     pid = record.worker_pid

@@ -16,13 +16,13 @@ import difflib
 import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
-
-import yaml
-from markdown_it import MarkdownIt
-from markdown_it.token import Token
+from typing import TYPE_CHECKING, Any
 
 from skillserver.errors import DataBroken
+
+if TYPE_CHECKING:  # both are imported where an index is built: a server that only lists its tools has no use for them
+    from markdown_it import MarkdownIt
+    from markdown_it.token import Token
 
 COMMENT = re.compile(r"<!--\s*(zh|keywords)\s*:(.*?)-->", re.S)
 SEPARATORS = re.compile(r"[\s,，、]+")
@@ -165,6 +165,8 @@ def _body(lines: list[str], start: int, end: int, hidden: dict[int, str]) -> tup
 
 
 def _parser() -> MarkdownIt:
+    from markdown_it import MarkdownIt
+
     return MarkdownIt("commonmark")
 
 
@@ -203,6 +205,8 @@ def _comments(tokens: list[Token], shift: int) -> dict[int, str]:
 
 def _front_matter(text: str, file: str, strict: bool) -> tuple[dict[str, Any], int]:
     """(front matter, number of lines it takes)."""
+    import yaml
+
     lines = text.split("\n")
     if lines[0].rstrip() != "---":
         return {}, 0

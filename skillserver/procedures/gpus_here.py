@@ -135,7 +135,7 @@ def busy(chosen: Chosen) -> list[str]:
 def _use(gpu: Gpu, apps: list[list[str]]) -> str:
     place = f"GPU {gpu.index} ({gpu.name})"
     if apps:
-        return f"{place} is used by {', '.join(_owner(pid, name, used) for _, pid, name, used in apps)}"
+        return f"{place} is used by {'; '.join(_owner(pid, name, used) for _, pid, name, used in apps)}"
     memory, load = gpu.memory_used_mib or 0, gpu.utilization_percent or 0
     if memory < IDLE_MEMORY_MIB and load < IDLE_UTILIZATION_PERCENT:
         return ""
@@ -159,7 +159,7 @@ def _query(what: str, columns: int) -> list[list[str]]:
     rc, out, _ = processes.run_with_deadline(["nvidia-smi", what, "--format=csv,noheader,nounits"], DEADLINE_S)
     rows = [[cell.strip() for cell in line.split(",")] for line in out.splitlines()] if rc == 0 else []
     # a process name may hold commas; they stand before the last column
-    return [[*row[:2], ",".join(row[2 : len(row) - columns + 3]), *row[len(row) - columns + 3 :]] for row in rows if len(row) >= columns]
+    return [[*row[:2], ", ".join(row[2 : len(row) - columns + 3]), *row[len(row) - columns + 3 :]] for row in rows if len(row) >= columns]
 
 
 def _number(text: str) -> float | None:

@@ -71,6 +71,7 @@ class Wire:
     payload: dict[str, Any] | None = None
     failure: dict[str, Any] | None = None
     partial: dict[str, Any] | None = None
+    stopped: bool = False
     garbage_lines: int = 0
 
     async def line(self, raw: bytes) -> None:
@@ -84,7 +85,7 @@ class Wire:
         elif kind == "progress":
             self.partial = event.get("partial") or self.partial
         elif kind == "result" and isinstance(event.get("payload"), dict):
-            self.payload = event["payload"]
+            self.payload, self.stopped = event["payload"], bool(event.get("stopped"))
             self.hello["torch"] = event.get("torch") or self.hello.get("torch")
         elif kind == "failure":
             self.failure = self.failure or event
@@ -129,6 +130,9 @@ async def _followed(spec: WorkerSpec, child: processes.Child, wire: Wire) -> dic
     except asyncio.CancelledError:
         await _cut_short(spec, child, wire)
         raise
+    if wire.stopped:
+        await _keep_best(wire)
+        raise WorkerFailed("stopped", f"{spec.script} was told to stop from outside (SIGTERM) before it was done", next="call it again")
     if wire.payload is None:
         raise failed(spec, child, wire, status)
     return {"payload": wire.payload, "hello": wire.hello, "garbage_lines": wire.garbage_lines, "note": _afterthought(wire, status)}
@@ -137,6 +141,10 @@ async def _followed(spec: WorkerSpec, child: processes.Child, wire: Wire) -> dic
 async def _cut_short(spec: WorkerSpec, child: processes.Child, wire: Wire) -> None:
     """End the tree; what the worker still says within the grace is the best so far."""
     await child.end(spec.grace_s)
+    await _keep_best(wire)
+
+
+async def _keep_best(wire: Wire) -> None:
     best = wire.payload or wire.partial
     if best is not None:
         await wire.on_event({"type": "partial", "partial": best})

@@ -18,8 +18,13 @@ def test_without_a_library_the_child_says_so_in_one_line(tmp_path: Path, monkeyp
 
 def test_a_child_that_was_cut_in_the_middle_of_a_line_keeps_the_lines_before() -> None:
     answer = host.DriverAnswer()
-    for line in ('{"at": "library", "count": 2, "driver": "580.1"}', '{"at": "asking", "index": 0}', '{"at": "gpu", "index": 0}', '{"at": "asking", "index": 1}'):
-        host._take(answer, json.loads(line))
+    for said in (
+        {"at": "library", "count": 2, "driver": "580.1"},
+        {"at": "asking", "index": 0},
+        {"at": "gpu", "index": 0},
+        {"at": "asking", "index": 1},
+    ):
+        host._take(answer, said)
     assert (answer.count, answer.asking, len(answer.gpus), answer.ended) == (2, 1, 1, False)
 
 

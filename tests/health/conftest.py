@@ -28,7 +28,8 @@ def scenario(fake_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         monkeypatch.delenv(name, raising=False)
 
     def write(*lines: str, healthy: bool = True) -> Path:
-        base = [line for line in (FAKE / "eight_h100.txt").read_text().splitlines() if line.startswith(("gpus", "driver", "cuda", "nvml", "gpu*")) or ".busid" in line]
+        lines_of_all = (FAKE / "eight_h100.txt").read_text().splitlines()
+        base = [line for line in lines_of_all if line.startswith(("gpus", "driver", "cuda", "nvml", "gpu*")) or ".busid" in line]
         path = tmp_path / "scenario.txt"
         path.write_text("\n".join([*(base if healthy else []), *lines]) + "\n")
         monkeypatch.setenv("FAKENVML_SCENARIO", str(path))

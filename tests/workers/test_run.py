@@ -1,5 +1,6 @@
 import asyncio
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -159,3 +160,16 @@ def test_a_worker_whose_starter_is_gone_ends_at_once(tmp_path):
     env = {**os.environ, "SKILLSERVER_PARENT": "1"}
     finished = processes.run_with_deadline([sys.executable, str(tmp_path / "scripts" / "fake_worker.py")], 60, env=env)
     assert (finished.rc, "is gone" in finished.stderr) == (3, True)
+
+
+def test_a_worker_that_somebody_else_stopped_is_no_complete_result(tmp_path):
+    events = []
+
+    async def stop(event):
+        events.append(event)
+        if event["type"] == "progress":
+            os.kill(events[0]["pid"], signal.SIGTERM)
+
+    with pytest.raises(WorkerFailed, match="was told to stop from outside"):
+        asyncio.run(run_worker(spec(tmp_path, {"mode": "hang"}), stop))
+    assert events[-1] == {"type": "partial", "partial": {"best": 2, "said": "on SIGTERM"}}

@@ -5,7 +5,7 @@ skillserver; runs by hand as well, and then prints the same lines to the termina
 
     hello     {"type": "hello", "python", "executable", "torch", "pid", "host", "rank", "world_size"}     first, from `start`
     progress  {"type": "progress", "done", "total", "message", "partial"?}      `partial` is the best result so far
-    result    {"type": "result", "payload", "torch"}                            once, from rank 0
+    result    {"type": "result", "payload", "stopped", "torch"}                 once, from rank 0; `stopped` = the best so far only
     failure   {"type": "failure", "code", "message", "next", "kind", "rank"}    from any rank; the process then ends with 1
 
 Under torchrun every rank calls every function; only rank 0's hello, progress and result reach the wire. Whoever sends
@@ -22,6 +22,7 @@ With collectives the ranks must agree on stopping (all-reduce the flag), or they
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import os
 import platform
@@ -81,11 +82,12 @@ def progress(done, total, message, partial=None):
     _send(line if partial is None else dict(line, partial=partial))
 
 
-def result(payload):
-    """The one result (a dict); rank 0's is sent, the others' is dropped."""
+def result(payload, stopped=None):
+    """The one result (a dict); rank 0's is sent, the others' is dropped. `stopped`: it is what there was at SIGTERM (default: `stopping()`)."""
     if rank() == 0:
         torch = sys.modules.get("torch")
-        _send({"type": "result", "payload": payload, "torch": getattr(torch, "__version__", None)})
+        _send({"type": "result", "payload": payload, "stopped": bool(_stopping if stopped is None else stopped),
+               "torch": getattr(torch, "__version__", None)})  # fmt: skip
 
 
 def failure(code, message, next="", kind="failed"):
@@ -104,14 +106,18 @@ def arm():
     if not expected and "TORCHELASTIC_RUN_ID" not in os.environ:
         return
     if sys.platform.startswith("linux"):
-        import ctypes
-
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        die_with_parent()
     else:
         threading.Thread(target=_watch_parent, args=(os.getppid(),), daemon=True).start()
     if os.getppid() != expected if expected else os.getppid() == 1:
         sys.stderr.write("the process that started this worker is gone; ending\n")
         os._exit(ORPHANED)
+
+
+def die_with_parent():
+    """Linux: SIGKILL when the thread that started this process ends. Also the `preexec_fn` for a worker's own children (fio, a server)."""
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def _watch_parent(parent):

@@ -90,7 +90,7 @@ def _sweep_k(space, pool, seen, limit):
 
 def _refine(space, pool, seen, limit):
     """Pattern search: neighbours of the best at a step that halves; ends after two levels that gain too little."""
-    step, poor = (space.high - space.low) / 8.0, 0
+    step, poor = max((space.high - space.low) / 8.0, 2 * space.step), 0
     while step >= space.step and poor < 2:
         before = seen[top(seen, 1)[0]]
         for centre in top(seen, STARTS):

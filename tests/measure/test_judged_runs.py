@@ -1,0 +1,80 @@
+"""A worker's payload joined with the catalogue, as the tools answer it."""
+
+import pytest
+
+from skillserver.contract import document
+from skillserver.errors import BadRequest
+from skillserver.procedures import judged_runs
+from skillserver.tools.measure import CollectiveResult, MamfResult, run_all_reduce_bench, run_mamf
+
+BEST = {"m": 2048, "n": 2048, "k": 13312, "tflops": 760.123456, "ci_low": 758.0, "ci_high": 761.0, "rounds": 7}
+GPU = {"device": "cuda:0", "device_name": "NVIDIA H100 80GB HBM3", "backend": "cuda", "dtype": "bf16", "peak": None, "trials": 80, "correct": True,
+       "best": BEST, "conditions": {"other_processes": [], "gpu": {"throttle_reasons": []}}, "method": {"warm_up_s": 30.0}}  # fmt: skip
+ROW = {"bytes": 2**34, "time_us": 1.0, "algbw_gb_s": 274.0, "busbw_gb_s": 479.5, "correct": True, "slowest_rank": None, "slowest_rank_us": None}
+NODE = {"collective": "all_reduce", "dtype": "fp32", "nproc": 8, "backend": "nccl", "device_name": "NVIDIA H100 80GB HBM3", "device_backend": "cuda",
+        "busbw_factor": 1.75, "rows": [ROW], "conditions": {"hosts": 1}}  # fmt: skip
+
+
+def test_a_gpu_is_compared_with_paper_and_with_what_others_measured() -> None:
+    told = judged_runs.matmul(GPU)
+    assert {name: told[name] for name in ("peak_tflops", "share_of_peak", "published_tflops", "verdict", "findings")} == {
+        "peak_tflops": 989.4, "share_of_peak": 0.7683, "published_tflops": 794.5, "verdict": "ok", "findings": [],
+    }  # fmt: skip
+    assert told["best"]["tflops"] == 760.1
+    assert "untested" in told["assumptions"][0]
+
+
+def test_an_unknown_gpu_has_no_share_and_says_why() -> None:
+    told = judged_runs.matmul(GPU | {"device_name": "Frobnicator 9000"})
+    assert (told["peak_tflops"], told["share_of_peak"], told["verdict"]) == (None, None, "unknown")
+    assert "Frobnicator 9000" in told["peak_from"]
+
+
+def test_a_wrong_product_is_critical_however_fast() -> None:
+    told = judged_runs.matmul(GPU | {"correct": False, "check": {"largest_error": 9.0, "allowed": 0.1}})
+    assert (told["verdict"], told["findings"][0]["code"]) == ("critical", "wrong_result")
+
+
+def test_a_speed_above_the_peak_blames_the_reference() -> None:
+    told = judged_runs.matmul(GPU | {"best": BEST | {"tflops": 1500.0, "ci_low": 1490.0, "ci_high": 1510.0}})
+    assert told["verdict"] == "warning"
+    assert "cannot be" in told["reason"]
+
+
+def test_a_run_that_was_cut_short_is_not_called_ok() -> None:
+    partial = {name: GPU[name] for name in ("device", "device_name", "backend", "dtype", "peak")} | {"best": BEST | {"rounds": 1}, "partial": True}
+    told = judged_runs.matmul(partial)
+    assert (told["verdict"], told["partial"]) == ("unknown", True)
+    assert "ended early" in told["skipped"][0]
+
+
+def test_eight_h100_are_compared_with_healthy_nodes() -> None:
+    told = judged_runs.collective(NODE)
+    assert (told["verdict"], told["slowest_rank"]) == ("ok", None)
+    assert "NVLS" in told["compared_with"]
+
+
+def test_a_slow_node_is_a_warning_and_a_wrong_sum_critical() -> None:
+    slow = judged_runs.collective(NODE | {"rows": [ROW | {"busbw_gb_s": 40.0}]})
+    wrong = judged_runs.collective(NODE | {"rows": [ROW | {"correct": False}]})
+    assert (slow["verdict"], wrong["verdict"]) == ("warning", "critical")
+
+
+def test_two_hosts_or_a_cpu_have_no_reference() -> None:
+    for other in ({"conditions": {"hosts": 2}}, {"device_backend": "cpu", "device_name": "some CPU"}):
+        told = judged_runs.collective(NODE | other)
+        assert (told["verdict"], told["reason"]) == ("unknown", "no reference is known to compare with")
+
+
+def test_both_answers_fit_the_models_of_the_tools_and_two_thousand_tokens() -> None:
+    rows = [ROW | dict.fromkeys(("min_us", "p5_us", "p50_us", "p95_us", "max_us"), 123.4) | {"bytes": 2**power} for power in range(16, 34)]
+    for model, told in ((MamfResult, judged_runs.matmul(GPU)), (CollectiveResult, judged_runs.collective(NODE | {"rows": rows}))):
+        text = str(document(model.model_validate({"state": "done", **told})))
+        assert len(text) / 4 <= 2000
+
+
+def test_bad_arguments_are_refused_before_anything_starts() -> None:
+    with pytest.raises(BadRequest, match=r"dtype: 'fp4'.*unknown argument 'dtyp'"):
+        run_mamf.sync(dtype="fp4", dtyp="fp8")
+    with pytest.raises(BadRequest, match="hold no element"):
+        run_all_reduce_bench.sync(sizes=[0])
