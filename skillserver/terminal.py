@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from skillserver.progress import Listener
+from skillserver.units import show_count
 
 COLOURS = {"ok": "green", "done": "green", "info": "cyan", "warning": "yellow", "running": "yellow", "unknown": "magenta",
            "critical": "red", "failed": "red", "cancelled": "magenta", "lost": "red"}  # fmt: skip
@@ -52,8 +53,11 @@ def _field(out: Console, name: str, value: Any) -> None:
     elif name == "causes":
         for cause in value:
             _cause(out, cause)
+    elif name == "checks" and isinstance(value[0], dict):
+        for check in value:
+            _check(out, check)
     elif isinstance(value, list) and isinstance(value[0], dict):
-        _table(out, name, value)
+        _rows(out, name, value)
     elif isinstance(value, list):
         out.print(Text(f"{name}:", style="bold"))
         for item in value:
@@ -76,7 +80,7 @@ def plain(value: Any) -> str:
     if isinstance(value, bool) or value is None or isinstance(value, str):
         return "-" if value is None else str(value)
     if isinstance(value, float | int):
-        return f"{value:,.0f}" if abs(value) >= 1000 and value == value else f"{value:.4g}"
+        return _number(value)
     if isinstance(value, dict) and _is_interval(value):
         return f"{plain(value['expected'])}  (80%: {plain(value['low'])} to {plain(value['high'])})"
     if isinstance(value, dict):
@@ -84,6 +88,15 @@ def plain(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(plain(item) for item in value)
     return json.dumps(value)
+
+
+def _number(value: float) -> str:
+    """1234.5 -> "1,234" (whole numbers stay whole); from a hundred million on as people say them: "7B", "9.11e+22"."""
+    if abs(value) >= 1e15:
+        return f"{value:.3g}"
+    if abs(value) >= 1e8:
+        return show_count(value)
+    return f"{value:,.0f}" if abs(value) >= 1000 or isinstance(value, int) else f"{value:.4g}"
 
 
 def _finding(out: Console, finding: dict[str, Any]) -> None:
@@ -110,6 +123,26 @@ def _cause(out: Console, cause: dict[str, Any]) -> None:
             out.print(f"  {mark} {plain(line)}", markup=False, style="dim" if name == "evidence" else None)
     if cause.get("sections"):
         out.print(f"  read: {', '.join(cause['sections'])}", markup=False)
+
+
+def _check(out: Console, check: dict[str, Any]) -> None:
+    mark, colour = ("ok     ", "green") if check["ok"] else ("missing", "yellow")
+    out.print(Text.assemble((mark, colour), f"  {check['name']}: {check['found']}"))
+    if check["next"]:
+        out.print(f"         do: {check['next']}", markup=False)
+
+
+def _rows(out: Console, name: str, rows: list[dict[str, Any]]) -> None:
+    """A table, or a list where a cell holds a sentence that a column would break into syllables."""
+    columns = [key for key in rows[0] if any(row.get(key) not in (None, [], {}, "") for row in rows)]
+    widths = [max(len(key), *(len(plain(row.get(key))) for row in rows)) for key in columns]
+    if sum(widths) + 3 * len(widths) <= out.width:
+        _table(out, name, rows)
+        return
+    out.print(Text(f"{name}:", style="bold"))
+    for row in rows:
+        first, *rest = [(key, plain(row[key])) for key in columns if row.get(key) not in (None, [], {}, "")]
+        out.print(f"  - {first[1]}: " + "; ".join(f"{key} {value}" for key, value in rest), markup=False)
 
 
 def _table(out: Console, name: str, rows: list[dict[str, Any]]) -> None:

@@ -86,20 +86,25 @@ def _move_before(suspect: Suspect, place: tuple[float, int]) -> None:
 
 def _drop_python_faces(suspects: list[Suspect]) -> None:
     """An exception near a line that explains it, or after one, adds nothing; of the others the last cluster counts."""
-    known = [hit.line for other in suspects if other.signature.id != FALLBACK for hit in other.hits]
+    known = [(other, hit.line) for other in suspects if other.signature.kind not in ("victim", "generic") for hit in other.hits]
+    telling = [line for other, line in known if other.signature.id not in WAITING]
+    waits = [line for other, line in known if other.signature.id in WAITING]
     for suspect in [other for other in suspects if other.signature.id == FALLBACK]:
-        explained = [line for line in known if not suspect.absent or any(abs(line - hit.line) < NEAR for hit in suspect.hits)]
-        kept = [hit for hit in suspect.hits if not any(line - NEAR < hit.line for line in explained)]
-        clusters = [hit for before, hit in zip([None, *kept], kept, strict=False) if before is None or hit.line - before.line > NEAR]
-        if not kept:
+        before = min(telling + ([] if suspect.absent else waits), default=None)
+        kept = [hit for hit in suspect.hits if (before is None or hit.line < before) and not any(abs(line - hit.line) < NEAR for line in telling)]
+        if kept:
+            _keep_last_cluster(suspect, kept)
+        else:
             suspects.remove(suspect)
-            continue
-        suspect.hits = [hit for hit in kept if hit.line >= clusters[-1].line]
-        first = suspect.hits[0]
-        suspect.position = min(suspect.position, (suspect.position[0], first.line)) if suspect.absent else (suspect.position[0], first.line)
-        suspect.title = f"Uncaught Python exception: {first.fields['name']}" + (
-            f": {first.fields['message'][:80]}" if "message" in first.fields else ""
-        )
+
+
+def _keep_last_cluster(suspect: Suspect, kept: list[Hit]) -> None:
+    starts = [hit.line for before, hit in zip([None, *kept], kept, strict=False) if before is None or hit.line - before.line > NEAR]
+    suspect.hits = [hit for hit in kept if hit.line >= starts[-1]]
+    first = suspect.hits[0]
+    suspect.position = (suspect.position[0], first.line if not suspect.absent else min(suspect.position[1], first.line))
+    message = first.fields.get("message", "")
+    suspect.title = f"Uncaught Python exception: {first.fields['name']}" + (f": {message[:80]}" if message else "")
 
 
 def _explained_by(suspect: Suspect, suspects: list[Suspect]) -> str:

@@ -44,6 +44,7 @@ class Place:
     numel: tuple[str, str] | None = None
     enqueued: int | None = None
     completed: int | None = None
+    assumed: bool = False  # its line names no group; the default group is the only one in the log
 
 
 @dataclass
@@ -65,6 +66,9 @@ def read(hits: Iterable[Hit]) -> Reading:
     for name, places in groups.items():
         result = _compare(name, places)
         if result.reading:
+            if any(place.assumed for place in places.values()):
+                result.confidence -= 0.15
+                notes.append("some lines name no process group: taken for the default group, the only one named here")
             result.reading += notes
             result.hits = _shown(hits, set(result.suspects))
             return result
@@ -119,9 +123,11 @@ def _fill(groups: dict[str, dict[int, Place]], hit: Hit, work: re.Match[str]) ->
     if rank is None:
         return
     homes = [name] if name else [other for other, places in groups.items() if rank in places and places[rank].seq == seq]
-    if len(homes) != 1:
+    only = next(iter(groups)) if len(groups) == 1 else ""
+    assumed = not homes and only.startswith("default_pg") and rank not in groups[only]
+    if len(homes) != 1 and not assumed:
         return
-    place = groups[homes[0]].setdefault(rank, Place(rank))
+    place = groups[only if assumed else homes[0]].setdefault(rank, Place(rank, assumed=assumed))
     place.seq = seq if place.seq is None else place.seq
     if place.seq == seq:
         place.op, place.numel = work[2], (work[3], work[4]) if work[3] else None

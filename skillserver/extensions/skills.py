@@ -23,17 +23,15 @@ from skillserver import paths
 
 MODERN = frozenset({"2026-07-28"})
 INVALID_PARAMS = -32602
-FOLDER = "skill://skillserver"
-URI = f"{FOLDER}/SKILL.md"
+URI = "skill://skillserver/SKILL.md"
 MARKDOWN = "text/markdown"
 TTL_MS = 300_000
 
 
 class UriParams(types.RequestParams):
-    """Parameters of skills/get and resources/directory/read."""
+    """Parameters of skills/get."""
 
     uri: str
-    cursor: str | None = None
 
 
 class SkillsList(types.CacheableResult):
@@ -49,12 +47,6 @@ class SkillsGet(types.CacheableResult):
     skill: dict[str, Any]
 
 
-class Directory(types.Result):
-    """Answer of resources/directory/read."""
-
-    resources: list[types.Resource]
-
-
 def text() -> str:
     """SKILL.md as shipped, byte for byte (a digest stands for it)."""
     return paths.shipped("SKILL.md").read_bytes().decode("utf-8")
@@ -64,10 +56,6 @@ class SkillExtension(Extension):
     """Serves the one skill to hosts that declare the extension."""
 
     identifier = "io.modelcontextprotocol/skills"
-
-    def settings(self) -> dict[str, Any]:
-        """What the capability says: folders can be read."""
-        return {"directoryRead": True}
 
     @cached_property
     def entry(self) -> dict[str, Any]:
@@ -85,11 +73,10 @@ class SkillExtension(Extension):
         return [ResourceBinding(resource)]
 
     def methods(self) -> Sequence[MethodBinding]:
-        """skills/list, skills/get and the folder's listing; 2026-07-28 only."""
+        """skills/list and skills/get; 2026-07-28 only. A folder of one file needs no directory listing."""
         return [
             MethodBinding("skills/list", types.PaginatedRequestParams, self._list, MODERN),
             MethodBinding("skills/get", UriParams, self._get, MODERN),
-            MethodBinding("resources/directory/read", UriParams, self._directory, MODERN),
         ]
 
     async def _list(self, _context: Any, _params: types.PaginatedRequestParams) -> SkillsList:
@@ -99,8 +86,3 @@ class SkillExtension(Extension):
         if params.uri != URI:
             raise MCPError(INVALID_PARAMS, f"No skill is served at {params.uri}. The only one is {URI}.")
         return SkillsGet(skill=self.entry, ttl_ms=TTL_MS, cache_scope="public")
-
-    async def _directory(self, _context: Any, params: UriParams) -> Directory:
-        if params.uri != FOLDER:
-            raise MCPError(INVALID_PARAMS, f"{params.uri} is not a directory resource. The only one is {FOLDER}.")
-        return Directory(resources=[types.Resource(uri=URI, name="SKILL.md", mime_type=MARKDOWN)])

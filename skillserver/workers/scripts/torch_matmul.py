@@ -30,10 +30,10 @@ from operands import Operands
 
 BUDGET_S, LEAST_BUDGET_S = 15.0, 2.0
 WARM_SHARE, WARM_MOST_S = 0.12, 30.0  # a GPU needs some 30 s of load to reach its steady clock
-LOOKS = {1: 3, 4: 5, 20: 9}  # samples per effort of the search
+LOOKS = {"cpu": {1: 3, 4: 5, 20: 9}, "other": {1: 5, 4: 20, 20: 100}}  # samples for each effort of the search
 NARROW, MOST_FRESH = 0.02, 25  # rounds are added until the interval is this narrow, or there are so many
 LOOKS_THAT_COUNT = 20  # the effort of the rounds whose median is returned
-ONE_CALL_SHARE = 0.002  # the largest matmul may take this share of the budget
+ONE_CALL_SHARE = {"cpu": 2e-3, "other": 3e-4}  # of the budget, for a large matmul: a search makes some 500 or 2,000 calls
 ACCELERATOR_KS, CPU_KS = (1024, 2048, 4096, 8192, 16384), (256, 512, 1024, 2048, 4096)
 HIGHEST = {"cpu": 4096, "other": 20480}
 LOWEST = 1024  # m and n on an accelerator
@@ -48,10 +48,12 @@ class Run:
         self.budget_s = max(LEAST_BUDGET_S, float(settings.get("budget_s", BUDGET_S)))
         self.began = time.monotonic()
         self.device = devices.find(settings.get("device"))
+        self.kind = "cpu" if self.device.kind == "cpu" else "other"
+        self.looks = LOOKS[self.kind]
         self.dtype = checked_dtype(self.device, settings.get("dtype") or "auto")
         self.threads = set_threads(settings.get("threads"))
         self.watch = conditions.Watch("cuda" if self.device.backend == "cuda" else self.device.backend, self.device.uuid)
-        self.peak = processor.peak(self.threads["threads"], self.dtype) if self.device.kind == "cpu" else None
+        self.peak = processor.peak(self.threads["threads"], self.dtype) if self.kind == "cpu" else None
         self.raw = []
         self.stopped = False
 
@@ -91,7 +93,7 @@ def main(argv=None):
     fits(run, settings.get("shapes") or [(space.high, space.high, max(space.ks))])
     best = drive(run, chosen_search(run, settings, space))
     steady(run, best)
-    payload = report(run, best, space)
+    payload = report(run, best, None if settings.get("shapes") else space)
     keep_raw(settings.get("raw_file"), run.raw)
     protocol.result(payload)
 
@@ -101,7 +103,7 @@ def chosen_search(run, settings, space):
     if settings.get("shapes"):
         return shape_search.listed(settings["shapes"])
     largest = space.high * space.high * max(space.ks)
-    also = [] if run.device.kind == "cpu" else [shape for shape in KNOWN if shape[0] * shape[1] * shape[2] <= largest]
+    also = [] if run.kind == "cpu" else [shape for shape in KNOWN if shape[0] * shape[1] * shape[2] <= largest]
     return shape_search.search(space, run.device.units if run.device.backend == "cuda" else 0, also=also)
 
 
@@ -121,10 +123,10 @@ def warm_up(run):
 
 def make_space(run, settings, speed):
     """The shapes to search: as large as a single call may take, in steps that tiles divide."""
-    cpu = run.device.kind == "cpu"
+    cpu = run.kind == "cpu"
     step = int(settings.get("step") or (64 if cpu else 256))
-    longest = ONE_CALL_SHARE * run.budget_s * speed * 1e12 / 2
-    high = int(settings.get("high") or min(HIGHEST["cpu" if cpu else "other"], max(8 * step, longest ** (1 / 3.0))))
+    longest = ONE_CALL_SHARE[run.kind] * run.budget_s * speed * 1e12 / 2
+    high = int(settings.get("high") or min(HIGHEST[run.kind], max(8 * step, longest ** (1 / 3.0))))
     high = max(4 * step, high // step * step)
     ks = settings.get("ks") or [k for k in (CPU_KS if cpu else ACCELERATOR_KS) if high * high * k <= 2 * max(longest, (8 * step) ** 3)]
     low = max(step, high // 8 // step * step) if cpu else min(LOWEST, high // 2)
@@ -156,7 +158,7 @@ def drive(run, generator):
         if protocol.stopping() or run.spent() > run.budget_s * 1.25:
             run.stopped = True
             return cut_short(seen, rounds, ask)
-        times = run.operands.times(ask.shape, LOOKS[ask.effort])
+        times = run.operands.times(ask.shape, run.looks[ask.effort])
         value = tflops(ask.shape, typical(run, ask, times))
         run.raw.append({"shape": ask.shape, "phase": ask.phase, "times_us": [round(second * 1e6, 2) for second in times]})
         if ask.phase == "fresh":
@@ -169,7 +171,7 @@ def drive(run, generator):
 
 def typical(run, ask, times):
     """The median; while exploring on a CPU the least, because a neighbour's burst would throw a good shape out for good."""
-    return min(times) if run.device.kind == "cpu" and ask.effort < LOOKS_THAT_COUNT else samples.median(times)
+    return min(times) if run.kind == "cpu" and ask.effort < LOOKS_THAT_COUNT else samples.median(times)
 
 
 def steady(run, best):
@@ -180,7 +182,7 @@ def steady(run, best):
         round_s = (time.monotonic() - started) / max(1, len(rounds) - shape_search.FRESH)
         if high - low < NARROW * low or run.spent() + round_s > run.budget_s:
             return
-        times = run.operands.times(best.shape, LOOKS[20])
+        times = run.operands.times(best.shape, run.looks[20])
         run.raw.append({"shape": best.shape, "phase": "fresh", "times_us": [round(second * 1e6, 2) for second in times]})
         rounds.append(tflops(best.shape, samples.median(times)))
 
@@ -188,7 +190,7 @@ def steady(run, best):
 def hurry(run, seen):
     """Whether only the time for confirming is left."""
     best = shape_search.top(seen, shape_search.FINALISTS)
-    calls = shape_search.FINALISTS * shape_search.DUELS * LOOKS[4] + shape_search.FRESH * LOOKS[20]
+    calls = shape_search.FINALISTS * shape_search.DUELS * run.looks[4] + shape_search.FRESH * run.looks[20]
     each = sum(run.operands.cost_s(shape) for shape in best) / max(1, len(best))
     return run.spent() + calls * each > run.budget_s
 
@@ -239,7 +241,7 @@ def report(run, best, space):
         "remeasured": best.asked - best.tried,
         "correct": error <= allowed,
         "check": {"largest_error": error, "allowed": allowed},
-        "space": {"low": space.low, "high": space.high, "step": space.step, "ks": list(space.ks)},
+        "space": None if space is None else {"low": space.low, "high": space.high, "step": space.step, "ks": list(space.ks)},
         "method": dict(run.operands.method(), warm_up_s=run.warm_up_s, budget_s=run.budget_s, spent_s=round(run.spent(), 1)),
         "partial": run.stopped,
     }
