@@ -1,7 +1,6 @@
 """JSON Schema as small as it can be said: an agent pays for every character of it in every session.
 
-Titles that repeat the name go, `anyOf [X, null]` with a null default becomes X, `$ref`s are inlined, numbers that may
-be text keep both types. Knows JSON Schema; not pydantic, not MCP.
+Titles that repeat the name go, `anyOf [X, null]` with a null default becomes X, `$ref`s are inlined. Knows JSON Schema; not pydantic, not MCP.
 
 >>> compact({"properties": {"a": {"title": "A", "type": "integer"}}, "title": "x", "type": "object"})
 {'type': 'object', 'properties': {'a': {'type': 'integer'}}, 'additionalProperties': False}
@@ -13,6 +12,7 @@ from typing import Any
 
 Schema = dict[str, Any]
 BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}  # pydantic leaves these raw on validators
+ABSURD = 10_000  # a maximum above this guards against nonsense; it is enforced and named in refusals, and not worth publishing
 
 
 def compact(schema: Schema) -> Schema:
@@ -31,8 +31,8 @@ def top_level(schema: Schema) -> Schema:
 
 
 def _field(value: Schema, definitions: dict[str, Schema]) -> Schema:
-    kinds = sorted(_types(value, definitions))
-    return {"type": kinds[0] if len(kinds) == 1 else kinds} if kinds else {}
+    kinds = [{"type": kind} for kind in sorted(_types(value, definitions))]
+    return kinds[0] if len(kinds) == 1 else {"anyOf": kinds} if kinds else {}
 
 
 def _types(value: Schema, definitions: dict[str, Schema]) -> set[str]:
@@ -54,6 +54,10 @@ def _small(value: Schema, definitions: dict[str, Schema]) -> Schema:
     value = {BOUNDS.get(key, key): item for key, item in _resolved(value, definitions).items() if key != "title"}
     if value.get("default", 0) is None:
         del value["default"]
+    if value.get("maximum", 0) > ABSURD:
+        del value["maximum"]
+    if value.get("additionalProperties") is True:
+        del value["additionalProperties"]
     if "anyOf" in value:
         value = _without_null(value, definitions)
     if "properties" in value:
@@ -66,11 +70,9 @@ def _small(value: Schema, definitions: dict[str, Schema]) -> Schema:
 
 
 def _without_null(value: Schema, definitions: dict[str, Schema]) -> Schema:
-    """`anyOf` without its null member; plain types that differ only by name are joined into one list."""
+    """`anyOf` without its null member. A list of types would be shorter, but some model APIs refuse it."""
     parts = [_small(part, definitions) for part in value["anyOf"] if part.get("type") != "null"]
     rest = {key: item for key, item in value.items() if key != "anyOf"}
     if len(parts) == 1:
         return parts[0] | rest
-    if all(set(part) == {"type"} for part in parts):
-        return {"type": [part["type"] for part in parts]} | rest
     return {"anyOf": parts} | rest

@@ -45,14 +45,20 @@ def test_the_schema_is_the_signature_without_noise() -> None:
     assert add.input_schema() == {
         "type": "object",
         "properties": {
-            "a": {"type": ["number", "string"], "description": "first addend", "exclusiveMinimum": 0},
+            "a": {"anyOf": [{"type": "number"}, {"type": "string"}], "description": "first addend", "exclusiveMinimum": 0},
             "dtype": {"default": "bf16", "description": "dtype", "enum": ["bf16", "fp16"], "type": "string"},
             "shapes": {
                 "description": "m, n, k",
                 "type": "array",
                 "items": {"maxItems": 3, "minItems": 3, "prefixItems": [{"type": "integer"}] * 3, "type": "array"},
             },
-            "budget": {"type": ["number", "string"], "default": 5, "description": "seconds", "exclusiveMinimum": 0, "maximum": 60},
+            "budget": {
+                "anyOf": [{"type": "number"}, {"type": "string"}],
+                "default": 5,
+                "description": "seconds",
+                "exclusiveMinimum": 0,
+                "maximum": 60,
+            },
         },
         "additionalProperties": False,
         "required": ["a"],
@@ -118,6 +124,10 @@ def test_nan_in_a_result_becomes_null_with_its_reason() -> None:
 def test_output_schemas_name_top_level_fields_only() -> None:
     assert add.output_schema() == {
         "type": "object",
-        "properties": {"total": {"type": ["null", "number"]}, "parts": {"type": "array"}, "note": {"type": ["null", "string"]}},
+        "properties": {
+            "total": {"anyOf": [{"type": "null"}, {"type": "number"}]},
+            "parts": {"type": "array"},
+            "note": {"anyOf": [{"type": "null"}, {"type": "string"}]},
+        },
         "required": ["total"],
     }

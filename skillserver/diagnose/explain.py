@@ -164,7 +164,7 @@ def _cause(suspect: Suspect, caps: tuple[int, int, int, int]) -> Cause:
     return Cause(
         id=signature.id, title=suspect.title or signature.title, confidence=confidence, likelihood=_likelihood(confidence),
         role=suspect.role, meaning=signature.meaning, reading=follows + suspect.reading,
-        evidence=_evidence(suspect, evidence), usual=signature.causes[:usual],
+        evidence=_evidence(suspect, evidence), usual=[] if suspect.remedies else signature.causes[:usual],  # the numbers were judged
         checks=signature.checks[:checks], remedy=(suspect.remedies or signature.remedies)[:remedies],
         sections=topics.sections(signature.topic),
     )  # fmt: skip

@@ -1,7 +1,7 @@
 """Pasted text -> facts: every parser looks at the whole paste and takes what it knows, so mixed pastes work.
 
 The newest 16 MiB of a larger text are read. Text that no parser knows is said to be so, with what was expected; it is
-never judged. Adding a kind of capture is one file with `KIND` and `parse(source, text)`, and its name in PARSERS.
+never judged. Adding a kind of capture is one file with `KIND` and `parse(source, text)`, and its name in LINES, KINDS.
 
 >>> read([("paste", "hello")]).unjudged[0].what
 'nothing known stands in these 5 characters; expected one of: ...'
@@ -16,11 +16,12 @@ from pathlib import Path
 from skillserver.health import dcgm, infiniband, kernel_log, nvlink, rocm, smi_csv, smi_query, smi_table, smi_xml, texts
 from skillserver.health.reading import Facts, Unjudged
 
-PARSERS: tuple[tuple[str, Callable[[str, str], Facts | None]], ...] = tuple(
-    (module.KIND, module.parse) for module in (smi_xml, smi_query, smi_table, smi_csv, kernel_log, texts, nvlink, dcgm, infiniband, rocm)
-)
+Parser = Callable[[str, str], Facts | None]
+DOCUMENTS: tuple[Parser, ...] = (smi_xml.parse, dcgm.parse_json, nvlink.parse_json, rocm.parse_json)  # one line may hold all
+LINES: tuple[Parser, ...] = tuple(module.parse for module in (smi_query, smi_table, smi_csv, kernel_log, texts, nvlink, dcgm, infiniband, rocm))
+KINDS = tuple(module.KIND for module in (smi_xml, smi_query, smi_table, smi_csv, kernel_log, texts, nvlink, dcgm, infiniband, rocm))
 MOST_CHARACTERS = 16 * 2**20
-LONGEST_LINE = 20_000  # no tool prints longer ones, and they are where regular expressions lose their time
+LONGEST_LINE = 1000  # no line that we read is longer, and long ones are where regular expressions lose their time
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -51,8 +52,9 @@ def _one(name: str, text: str) -> Facts:
     if text.count("\x00") > len(text) // 100 or (text and text.count("\ufffd") > len(text) // 20):
         facts.unjudged.append(Unjudged(name, f"binary data, not text; {expected()}"))
         return facts
-    clean = _clean(text)
-    found = [part for _kind, parse in PARSERS if (part := parse(name, clean))]
+    clean = ANSI.sub("", text.lstrip("\ufeff")).replace("\r\n", "\n").replace("\x00", "")
+    lines = "\n".join(line[:LONGEST_LINE] for line in clean.splitlines())
+    found = [part for parse in DOCUMENTS if (part := parse(name, clean))] + [part for parse in LINES if (part := parse(name, lines))]
     for part in found:
         facts.add(part)
     if not found:
@@ -61,13 +63,6 @@ def _one(name: str, text: str) -> Facts:
     return facts
 
 
-def _clean(text: str) -> str:
-    text = ANSI.sub("", text.lstrip("\ufeff")).replace("\r\n", "\n").replace("\x00", "")
-    if any(len(line) > LONGEST_LINE for line in text.splitlines()) and "<nvidia_smi_log" not in text:
-        return "\n".join(line[:LONGEST_LINE] for line in text.splitlines())
-    return text
-
-
 def expected() -> str:
     """What a capture may be, for the one who must make another."""
-    return f"expected one of: {', '.join(kind for kind, _parse in PARSERS)}"
+    return f"expected one of: {', '.join(KINDS)}"

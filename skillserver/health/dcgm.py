@@ -19,17 +19,17 @@ from skillserver.health.reading import Facts, Outcome, Unjudged
 
 KIND = "dcgmi diag (table or JSON)"
 ROW = re.compile(r"^\|\s?(.*?)\s*\|\s?(.*?)\s*\|?\s*$")
+WIDEST = 200
 STATUS = re.compile(r"\b(Pass|Fail|Warn|Skip|Error)\b(?:\s*-\s*((?:GPUs?: [\d, ]+|All)))?", re.I)
 TABLE = re.compile(
-    r"dcgmi diag|^\| Diagnostic\s|^\|-+\s*(?:Deployment|Hardware|Integration|Stress|Metadata)|^\|.*\|\s?(?:Pass|Fail|Warn|Skip)\b", re.M
+    r"dcgmi diag|^\| Diagnostic\s|^\|-+\s*(?:Deployment|Hardware|Integration|Stress|Metadata)|^\|[^\n|]{3,40}\|\s?(?:Pass|Fail|Warn|Skip)\b", re.M
 )
+DOCUMENT = re.compile(r'"DCGM[\w ]{0,20}Diagnostic"')
 HARDWARE = re.compile(r"^\|\s?(?:PCIe|GPU Memory|Memory|SM Stress)\b|^[|+]-+\s*(?:Hardware|Integration|Stress)", re.M)
 
 
 def parse(source: str, text: str) -> Facts | None:
     """Outcomes of a diagnostic run, or None when there is none."""
-    if re.search(r'"DCGM[\w ]*Diagnostic"', text):
-        return _document(source, text)
     if "|" not in text or not TABLE.search(text):
         return None
     rows = list(_rows(text))
@@ -47,7 +47,7 @@ def _rows(text: str) -> Iterator[tuple[str, str]]:
     key = ""
     cells: list[str] = []
     for line in text.splitlines():
-        found = ROW.match(line)
+        found = ROW.match(line) if len(line) < WIDEST else None
         if not found or "-----" in line or "=====" in line or (found[1], found[2]) == ("Diagnostic", "Result"):
             continue
         if found[1] and found[1] != "Warning":
@@ -76,12 +76,15 @@ def _outcome(source: str, name: str, status: str, place: str, cell: str) -> Outc
     return Outcome(source, "dcgm", name, status, named.replace(" ,", ",").strip(" ,"), f"{name}: {' '.join(cell.split())}"[:300])
 
 
-def _document(source: str, text: str) -> Facts | None:
+def parse_json(source: str, text: str) -> Facts | None:
+    """The same of `dcgmi diag -j`."""
+    if not DOCUMENT.search(text):
+        return None
     try:
         document = json.loads(text[text.index("{") : text.rindex("}") + 1])
         run = next(value for key, value in document.items() if "Diagnostic" in key)
         tests = [(test["name"], result) for group in run["test_categories"] for test in group["tests"] for result in test["results"]]
-    except (ValueError, KeyError, TypeError, AttributeError, StopIteration):
+    except (ValueError, KeyError, TypeError, AttributeError, StopIteration, RecursionError):
         return Facts(unjudged=[Unjudged(source, "the JSON of dcgmi diag is cut or of a form that is not known; expected dcgmi diag -j whole")])
     outcomes = [
         Outcome(

@@ -25,7 +25,7 @@ DCGM_COUNTS = "NVLINK Error Counts"
 
 def parse(source: str, text: str) -> Facts | None:
     """Facts of every GPU listed, or None without a list of links."""
-    gpus: list[GpuReading] = _dcgm_counts(source, text) if DCGM_COUNTS in text else []
+    gpus: list[GpuReading] = []
     now: GpuReading | None = None
     for line in text.splitlines() if "Link " in text or "links are" in text or "gpuId " in text else []:
         if found := GPU.match(line):
@@ -61,7 +61,10 @@ def _count(gpu: GpuReading, kind: str, value: float) -> None:
     gpu.values[name] = (gpu.number(name) or 0.0) + value
 
 
-def _dcgm_counts(source: str, text: str) -> list[GpuReading]:
+def parse_json(source: str, text: str) -> Facts | None:
+    """The same of `dcgmi nvlink -e -j`."""
+    if DCGM_COUNTS not in text:
+        return None
     try:
         document = json.loads(text[text.index("{") : text.rindex("}") + 1])
         body, header = document["body"], document.get("header", [])
@@ -69,6 +72,6 @@ def _dcgm_counts(source: str, text: str) -> list[GpuReading]:
         for link in body.values():
             for kind, cell in link["children"].items():
                 _count(gpu, kind, float(cell["value"]))
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return []
-    return [gpu]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+    return Facts(gpus=[gpu], judged=any(name.startswith("nvlink") for name in gpu.values))

@@ -26,15 +26,23 @@ TABLE_ROW = re.compile(r"^(\d+)\s+(?:\[.*?\]|\d+\s+0x\w+,?\s+\S+)\s+([\d.]+)°C\
 
 
 def parse(source: str, text: str) -> Facts | None:
-    """Facts of every card, or None without one."""
-    gpus = _cards(source, text) if '"card' in text else _table(source, text) if "ROCm" in text or "rocm-smi" in text else []
+    """Facts of every row of the concise table, or None without one."""
+    return _facts(_table(source, text) if "ROCm" in text or "rocm-smi" in text else [])
+
+
+def parse_json(source: str, text: str) -> Facts | None:
+    """Facts of every card of `rocm-smi --json`, or None without one."""
+    return _facts(_cards(source, text) if '"card' in text else [])
+
+
+def _facts(gpus: list[GpuReading]) -> Facts | None:
     return Facts(gpus=gpus, judged=any(set(gpu.values) - {"name"} for gpu in gpus)) if gpus else None
 
 
 def _cards(source: str, text: str) -> list[GpuReading]:
     try:
         document = json.loads(text[text.index("{") : text.rindex("}") + 1])
-    except ValueError:
+    except (ValueError, RecursionError):
         return []
     cards = document.items() if isinstance(document, dict) else []
     return [

@@ -24,6 +24,7 @@ SECOND = re.compile(
     r"\|\s*(\S+)\s+(\S.*?)?\s*\|"  # utilisation, compute mode
 )
 PROCESS = re.compile(r"^\|\s+(\d+)\s+(?:(?:N/A|\d+)\s+(?:N/A|\d+)\s+)?(\d+)\s+(?:C\+G|[CGM])\s+(.*?)\s+(\d+|N/A)\s?(?:MiB)?\s+\|")
+WIDEST = 200  # the table is 91 wide at most
 DEAD = re.compile(r"\b(?:gpu is lost|gpu requires reset)\b", re.I)
 CELLS = (("fan_percent", 1), ("temperature_c", 2), ("power_w", 4), ("power_limit_w", 5), ("memory_used_mib", 6), ("memory_total_mib", 7),
          ("utilisation_percent", 8))  # fmt: skip
@@ -37,6 +38,8 @@ def parse(source: str, text: str) -> Facts | None:
     waiting: GpuReading | None = None
     programs: dict[int, int] = {}
     for line in text.splitlines():
+        if len(line) > WIDEST:
+            continue
         if found := FIRST.match(line):
             waiting = _first(source, found)
             gpus.append(waiting)

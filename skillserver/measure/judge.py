@@ -97,6 +97,17 @@ def circumstances(conditions: dict[str, object], *, on_cpu: bool) -> list[Findin
     return found + _throttled(conditions.get("gpu"))
 
 
+def excused(judged: Judgement, found: list[Finding]) -> Judgement:
+    """A low number of a disturbed measurement says nothing of the part: unknown, with the reason; any other stands."""
+    disturbed = [finding.code for finding in found if finding.code in ("not_alone", "unsteady")]
+    if not disturbed or judged.verdict != "warning" or judged.ratio is None or judged.ratio >= 1:
+        return judged
+    share = judged.reason.split(":")[0].split(" is less than")[0]
+    return Judgement(
+        verdict="unknown", reason=f"{share}, but the measurement was disturbed, so this is a lower bound and not judged", ratio=judged.ratio
+    )
+
+
 def _disturbed(subject: str, evidence: list[str]) -> Finding:
     return Finding(code="not_alone", severity="warning", subject=subject, evidence=evidence,
                    reason="Somebody else used the device during the measurement, so the number is a lower bound.",

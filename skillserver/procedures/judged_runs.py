@@ -30,6 +30,7 @@ def matmul(payload: Document) -> Document:
     other = published.published(part, dtype) if part else None
     judged = judge.matmul(best["tflops"], peak_tflops=peak, published_tflops=other.tflops if other else None)
     found = _measured_findings(payload, conditions, on_cpu)
+    judged = judge.excused(judged, found)
     if judged.verdict == "warning":
         found.append(_off("matmul", judged))
     return {
@@ -103,6 +104,8 @@ def _assumptions(payload: Document, on_cpu: bool) -> list[str]:
 
 def _skipped(payload: Document) -> list[str]:
     told = ["the run was ended early: `best` may be a first look that was not measured again"] if payload.get("partial") else []
+    if payload.get("ended_by") == "time":
+        told.append("the time ended the search before it settled; a longer budget_s may find a faster shape")
     space = payload.get("space")
     return told + ([f"shapes outside m, n {space['low']} to {space['high']} and k {space['ks'][0]} to {space['ks'][-1]}"] if space else [])
 
@@ -114,6 +117,7 @@ def collective(payload: Document) -> Document:
     judged, compared = _judged_busbw(payload, rows)
     found = judge.circumstances(conditions, on_cpu=on_cpu)
     found += [judge.wrong_result(f"{row['bytes']} bytes", ["a sum or a block differs from what it must be"]) for row in rows if not row["correct"]]
+    judged = judge.excused(judged, found)
     if judged.verdict == "warning":
         found.append(_off("busbw", judged))
     slow = sorted({row["slowest_rank"] for row in rows if row["slowest_rank"] is not None})

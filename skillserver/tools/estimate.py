@@ -24,6 +24,7 @@ from skillserver.units import Count, show_seconds
 
 ASSUMED_SEQ_LEN = 4096
 STATE_BYTES = 16  # bf16 weights and gradients, fp32 master copy and two Adam moments
+FITS = "read training/memory to see whether the job fits"
 CONVENTION = "model FLOPs = 6 x (active - looked-up parameters) + 6 x layers x attention width x seq_len a token (causal attention; no recomputation)"
 
 
@@ -73,20 +74,20 @@ class HoursEstimate(BaseModel):
 @tool(toolset="core", title="Estimate GPU-hours", read_only=True)
 def estimate_gpu_hours(
     tokens: Annotated[Count, Field(gt=0, le=1e16, description="'15T'")],
-    accelerator: Annotated[str, Field(description="'h100', 'A100-80GB-SXM'")],
-    model: Annotated[str | dict[str, Any] | None, Field(description="name or HF config; or params_total/architecture")] = None,
+    accelerator: Annotated[str, Field(description="'A100-80GB-SXM'")],
+    model: Annotated[str | dict[str, Any] | None, Field(description="name or HF config")] = None,
     params_total: Annotated[Count | None, Field(description="'8B'")] = None,
     params_active: Annotated[Count | None, Field(description="per token, for MoE")] = None,
     architecture: Annotated[dict[str, Any] | None, Field(description="layers hidden heads kv_heads ffn vocab experts experts_per_token")] = None,
-    seq_len: Annotated[int | None, Field(ge=1, le=10**8)] = None,
-    n_accelerators: Annotated[int | None, Field(ge=1, le=10**7)] = None,
+    seq_len: Annotated[int | None, Field(ge=1, le=10**8, description="tokens")] = None,
+    n_accelerators: Annotated[int | None, Field(ge=1, le=10**7, description="for days")] = None,
     precision: Annotated[str | None, Field(description="bf16 fp16 fp8 tf32 fp32")] = None,
-    activation_recompute: prior.Recompute | None = None,
+    activation_recompute: Annotated[prior.Recompute | None, Field(description="if known")] = None,
     mfu: Annotated[float | None, Field(gt=0, le=1, description="measured share of dense bf16 peak")] = None,
-    software_year: Annotated[int | None, Field(ge=2012, le=2040)] = None,
-    price_per_gpu_hour_usd: Annotated[float | None, Field(ge=0, le=10**5)] = None,
+    software_year: Annotated[int | None, Field(ge=2012, le=2040, description="of the code")] = None,
+    price_per_gpu_hour_usd: Annotated[float | None, Field(ge=0, le=10**5, description="for cost")] = None,
 ) -> HoursEstimate:
-    """Call before paying for a training run: GPU-hours, days, cost with 80% intervals, from published runs or a measured mfu.
+    """Call before paying for a training run: GPU-hours, days and cost with 80% intervals.
 
     The share of peak of a planned run is known to about a factor 1.5 at best; a benchmark of one's own, passed as mfu,
     narrows that to goodput. Raises BadRequest naming the field.
@@ -189,5 +190,5 @@ def _skipped(n: int | None, price: float | None, mfu: float | None) -> list[str]
 
 def _next(mfu: float | None, n: int | None) -> str:
     if not mfu:
-        return "measure a few hundred steps, then pass mfu to narrow the interval; estimate_memory says whether the job fits"
-    return "estimate_memory says whether the job fits" if n else "pass n_accelerators for days; estimate_memory says whether the job fits"
+        return "measure a few hundred steps, then pass mfu to narrow the interval"
+    return FITS if n else f"pass n_accelerators for days; {FITS}"

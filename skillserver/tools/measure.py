@@ -28,7 +28,9 @@ DEVICE_OF = {"gloo": "cpu", "nccl": "cuda", "xccl": "xpu", "auto": "auto"}
 
 Shape = Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=3, max_length=3)]
 Wait = Annotated[float, Field(ge=0, le=600, description="then answer state=running")]
-Python = Annotated[str, Field(description="training environment, name or path")]
+Python = Annotated[str, Field(description="environment with torch")]
+DryRun = Annotated[bool, Field(description="plan only")]
+Detail = Annotated[bool, Field(description="all samples")]
 
 
 class RunResult(BaseModel):
@@ -102,8 +104,8 @@ async def run_mamf(
     shapes: Annotated[list[Shape] | None, Field(max_length=200, description="[m, n, k], instead of a search")] = None,
     wait_s: Wait = 20,
     python: Python = "",
-    dry_run: bool = False,
-    detail: bool = False,
+    dry_run: DryRun = False,
+    detail: Detail = False,
 ) -> MamfResult:
     """Call to learn what a GPU or CPU really reaches (MAMF) before judging MFU or a node.
     Searches matmul shapes, re-measures the best, compares with peak and published figures.
@@ -121,19 +123,21 @@ async def run_mamf(
 
 @tool(toolset="core", title="Measure collectives", read_only=False, idempotent=False, runs=True)
 async def run_all_reduce_bench(
-    collective: Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce"] = "all_reduce",
-    sizes: Annotated[list[Bytes] | None, Field(max_length=40, description="bytes or 64MiB; over all ranks, as nccl-tests counts")] = None,
+    collective: Annotated[
+        Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce"], Field(description="operation")
+    ] = "all_reduce",
+    sizes: Annotated[list[Bytes] | None, Field(description="bytes or 64MiB, counted as in nccl-tests")] = None,
     nproc: Annotated[int, Field(ge=2, le=64, description="ranks, one a GPU")] = 2,
-    backend: Literal["auto", "gloo", "nccl", "xccl"] = "auto",
-    dtype: Literal["fp32", "bf16", "fp16"] = "fp32",
-    budget_s: Annotated[float, Field(ge=2, le=1200)] = 15,
+    backend: Annotated[Literal["auto", "gloo", "nccl", "xccl"], Field(description="gloo: CPU")] = "auto",
+    dtype: Annotated[Literal["fp32", "bf16", "fp16"], Field(description="of elements")] = "fp32",
+    budget_s: Annotated[float, Field(ge=2, le=1200, description="seconds")] = 15,
     wait_s: Wait = 20,
     python: Python = "",
-    dry_run: bool = False,
-    detail: bool = False,
+    dry_run: DryRun = False,
+    detail: Detail = False,
 ) -> CollectiveResult:
     """Call to measure collectives between ranks on this host, when communication seems slow.
-    Gives algbw, busbw, percentiles by size; checks results; compares with healthy nodes.
+    Gives checked algbw, busbw, percentiles; compares with healthy nodes.
 
     busbw = algbw x 2(n-1)/n for all_reduce. On NCCL and XCCL the worker is untested.
     """

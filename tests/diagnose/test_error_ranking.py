@@ -144,7 +144,15 @@ def test_later_causes_and_victims_lose_confidence() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["all is well", "step 1 loss: 2.5 nan_count: 0", "number of nan iterations: 0 | grad norm: 1.0", "0 errors, 0 warnings"]
+    "text",
+    [
+        "all is well",
+        "loss_scale: nan",
+        "401 Client Error: Unauthorized for url: https://api.example.org",
+        "step 1 loss: 2.5 nan_count: 0",
+        "number of nan iterations: 0 | grad norm: 1.0",
+        "0 errors, 0 warnings",
+    ],
 )
 def test_a_healthy_text_has_no_cause(text: str) -> None:
     assert told(text) == []

@@ -95,7 +95,8 @@ def test_sound_nodes_raise_no_alarm() -> None:
     for line in (CASES / "controls_8xh100.jsonl").read_text().splitlines():
         row = json.loads(line)
         gpus = [GpuReading("table", f"0000:{index:02x}:00.0", index, {
-            "name": "H100 80GB HBM3", "temperature_c": float(row["temp_c"][index]), "pstate": f"P{row['pstate'][index]}", "power_w": float(row["power_w"][index]),
+            "name": "H100 80GB HBM3", "temperature_c": float(row["temp_c"][index]), "pstate": f"P{row['pstate'][index]}",
+            "power_w": float(row["power_w"][index]),
             "memory_used_mib": float(row["mem_mib"][index]), "utilisation_percent": float(row["util"][index])}) for index in range(8)]  # fmt: skip
         found = [one for gpu in gpus for one in checks.incidents(gpu)] + peers.incidents(gpus)
         hottest = sorted(row["temp_c"])

@@ -48,6 +48,20 @@ def test_a_run_that_was_cut_short_is_not_called_ok() -> None:
     assert "ended early" in told["skipped"][0]
 
 
+def test_a_search_that_ran_out_of_time_says_so() -> None:
+    assert "longer budget_s" in judged_runs.matmul(GPU | {"ended_by": "time"})["skipped"][0]
+
+
+def test_a_low_number_of_a_disturbed_run_is_not_held_against_the_part() -> None:
+    slow = GPU | {"best": BEST | {"tflops": 300.0, "ci_low": 299.0, "ci_high": 301.0}}
+    alone = judged_runs.matmul(slow)
+    shared = judged_runs.matmul(slow | {"conditions": {"other_processes": ["4711 python"]}})
+    assert [finding["code"] for finding in alone["findings"]] == ["matmul_off"]
+    assert [finding["code"] for finding in shared["findings"]] == ["not_alone"]
+    assert "lower bound and not judged" in shared["reason"]
+    assert shared["verdict"] == "warning"
+
+
 def test_eight_h100_are_compared_with_healthy_nodes() -> None:
     told = judged_runs.collective(NODE)
     assert (told["verdict"], told["slowest_rank"]) == ("ok", None)

@@ -30,7 +30,7 @@ def run(cwd: Path, **settings: Any) -> dict[str, Any]:
 
 
 def test_a_short_search_gives_a_checked_best_with_an_interval_and_its_conditions(tmp_path: Path) -> None:
-    last = run(tmp_path, budget_s=4, high=256, step=64, ks=[64, 128], raw_file="samples.json")
+    last = run(tmp_path, budget_s=20, high=256, step=64, ks=[64, 128], raw_file="samples.json")
     payload = last["payload"]
     best = payload["best"]
     assert last["type"] == "result"
@@ -42,7 +42,7 @@ def test_a_short_search_gives_a_checked_best_with_an_interval_and_its_conditions
 
 
 def test_shapes_of_ones_own_are_measured_instead(tmp_path: Path) -> None:
-    payload = run(tmp_path, budget_s=3, shapes=[[64, 48, 32], [96, 64, 32]])["payload"]
+    payload = run(tmp_path, budget_s=20, shapes=[[64, 48, 32], [96, 64, 32]])["payload"]
     assert payload["trials"] == 2
     assert [payload["best"]["m"], payload["runners_up"][0]["m"]] in ([64, 96], [96, 64])
 

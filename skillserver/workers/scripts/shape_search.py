@@ -46,11 +46,10 @@ def search(space, compute_units=0, max_asks=MAX_ASKS, also=()):
 
 
 def listed(shapes):
-    """Generator for shapes the caller chose: one look at each, then the same confirmation."""
+    """Generator for shapes the caller chose: one look at each however short the time, then the same confirmation."""
     seen = {}
-    with suppress(Enough):
-        for shape in shapes:
-            yield from _look(shape, "listed", 4, seen, len(shapes))
+    for shape in shapes:
+        seen[shape] = (yield Ask(shape, "listed", 4)).tflops
     return (yield from _confirm(seen))
 
 

@@ -56,6 +56,7 @@ class Run:
         self.peak = processor.peak(self.threads["threads"], self.dtype) if self.kind == "cpu" else None
         self.raw = []
         self.stopped = False
+        self.hurried = False
 
     def spent(self):
         """Seconds since the start."""
@@ -166,6 +167,7 @@ def drive(run, generator):
         elif ask.phase != "duel":
             seen[ask.shape] = value
         told = shape_search.Told(value, hurry(run, seen))
+        run.hurried = run.hurried or (told.hurry and ask.phase not in ("listed", "duel", "fresh"))
         tell(run, ask, seen)
 
 
@@ -244,6 +246,7 @@ def report(run, best, space):
         "space": None if space is None else {"low": space.low, "high": space.high, "step": space.step, "ks": list(space.ks)},
         "method": dict(run.operands.method(), warm_up_s=run.warm_up_s, budget_s=run.budget_s, spent_s=round(run.spent(), 1)),
         "partial": run.stopped,
+        "ended_by": "time" if run.hurried else "search",
     }
     told["conditions"] = dict(run.watch.close(), **facts(run))
     return told
