@@ -193,9 +193,6 @@ def main() -> None:
     except SkillError as refused:
         print(refused.sentence(), file=sys.stderr)
         raise SystemExit(2 if isinstance(refused, BadRequest) and refused.code == "bad_usage" else 1) from None
-    except BrokenPipeError:  # `skillserver search x | head` is no error
-        sys.stderr.close()
-        raise SystemExit(0) from None
 
 
 if __name__ == "__main__":

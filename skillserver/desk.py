@@ -8,7 +8,7 @@ A local call waits for its job to end and draws progress; jobs of this process e
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from skillserver import contract, paths, registry, terminal
 from skillserver.progress import listening
@@ -42,7 +42,7 @@ async def call(name: str, arguments: dict[str, Any], server: str, token_file: Pa
             return await _here(name, arguments)
 
 
-def _unfinished(answer: Any) -> bool:
+def _unfinished(answer: Any) -> TypeGuard[dict[str, Any]]:
     return isinstance(answer, dict) and answer.get("state") == "running" and bool(answer.get("job_id")) and "jobs" not in answer
 
 

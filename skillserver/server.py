@@ -72,7 +72,7 @@ def sdk_tool(tool: contract.Tool[..., Any], name: str) -> ContractTool:
     hints = tool.hints
     return ContractTool(
         fn=tool.fn, name=name, title=tool.title, description=tool.description, parameters=tool.input_schema(),
-        fn_metadata=FuncMetadata(arg_model=ArgModelBase), is_async=True, contract=tool,
+        fn_metadata=FuncMetadata(arg_model=ArgModelBase), is_async=True, context_kwarg=None, contract=tool,
         annotations=ToolAnnotations(title=tool.title, read_only_hint=hints.read_only, destructive_hint=hints.destructive,
                                     idempotent_hint=hints.idempotent, open_world_hint=hints.open_world),
     )  # fmt: skip

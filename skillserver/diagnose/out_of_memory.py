@@ -141,7 +141,7 @@ TITLES: dict[Kind, str] = {
     "limited": "GPU out of memory although enough was free",
     "unknown": "GPU out of memory",
 }
-FIT = "smaller micro batch with more accumulation, activation recomputation, sharding (FSDP, ZeRO); estimate_memory says what should fit"
+FIT = "smaller micro batch with more accumulation, activation recomputation, sharding (FSDP, ZeRO); read training/memory for what should fit"
 REMEDIES: dict[Kind, list[str]] = {
     "too_big": [
         "find the tensor in the traceback: often logits (batch x sequence x vocabulary) or attention scores without flash attention",

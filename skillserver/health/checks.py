@@ -20,7 +20,7 @@ from skillserver.health import fields, xid
 from skillserver.health.incident import Incident
 from skillserver.health.reading import GpuReading
 
-DEAD_FIELDS = 4
+DEAD_FIELDS = 4  # assumed
 DERIVED = {"retired_pages": ("retired_single_bit", "retired_double_bit")}
 NO_FABRIC = re.compile(r"PCIe|\bNVL\b|\bRTX\b|\b[AL]\d0S?$", re.I)
 SERVER_BOARD = re.compile(r"SXM|HBM|\b[ABHV]\d00|\bGH200|\bGB[23]00", re.I)

@@ -60,7 +60,7 @@ def _outcome(source: str, port: _Port) -> Outcome:
     state, physical = port.state.lower(), port.physical.lower()
     status = "active" if state == "active" else f"{state}_{physical}"
     if status == "active" and port.downed:
-        status = "flapped" if port.downed > 3 else "active"  # a few downs are reboots of the other end
+        status = "flapped" if port.downed > 3 else "active"  # assumed: a few downs are reboots of the other end
     downed = f", link_downed {port.downed}" if port.downed else ""
     return Outcome(
         source, "ib_port", "port", status, f"{port.device} port {port.number}", f"{port.device} port {port.number}: {state}, {physical}{downed}"

@@ -16,7 +16,7 @@ from skillserver.health.incident import Incident
 from skillserver.health.reading import Facts, GpuReading, Unjudged, normal_pci
 
 SOURCE = "live"
-HUNG_S = 20.0  # 8 GPUs without persistence take about 10 s for their first answer; a shorter wait proves nothing
+HUNG_S = 20.0  # assumed, not measured: without persistence the first answer of many GPUs is slow, and a shorter wait proves nothing
 NO_DRIVER = ("LibraryNotFound", "DriverNotLoaded", "NotFound")
 PASTE = "pass captures=[{name, text}] with nvidia-smi -q and dmesg -T from the machine in question"
 

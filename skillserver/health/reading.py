@@ -17,7 +17,7 @@ Value = float | bool | str
 PCI = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})(?:\.([0-7]))?", re.I)
 UNREADABLE = re.compile(r"unknown error|err!|error|timeout|lost|requires? reset|insufficient permissions", re.I)
 BUSY_PSTATES = ("P0", "P1", "P2", "P3")  # deeper states lower clocks and the link on purpose
-IDLE_PERCENT = 5.0
+IDLE_PERCENT = 5.0  # assumed
 
 
 def normal_pci(text: str | None) -> str | None:

@@ -19,7 +19,7 @@ from skillserver.findings import Severity
 from skillserver.health.incident import Incident
 from skillserver.health.reading import Event
 
-SAME_MOMENT_S = 2.0  # seconds between the first lines of one fault on neighbouring GPUs
+SAME_MOMENT_S = 2.0  # assumed: seconds between the first lines of one fault on neighbouring GPUs
 CAUSED_BY = re.compile(r"caused by previous Xid:? (\d+)", re.I)
 NEW_ACTION = re.compile(r"recovery action changed from .*? to \S+ \(([^)]*)\)", re.I)
 RECOVERY: tuple[tuple[str, Severity, str], ...] = (  # words of Xid 154 and of nvidia-smi's "GPU Recovery Action", most exact first

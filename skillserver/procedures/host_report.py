@@ -74,13 +74,17 @@ def _driver() -> Check:
     if answer.cut:
         return _check("NVML", False, f"the driver did not answer within {DRIVER_DEADLINE_S:g} s", "read the kernel log: dmesg | grep -E 'Xid|NVRM'")
     if answer.count is None:
-        return _check("NVML", False, f"NVML says {answer.error or 'nothing'}", "no GPU is visible here; paste captures of the GPU node to check_gpu_health")
+        return _check(
+            "NVML", False, f"NVML says {answer.error or 'nothing'}", "no GPU is visible here; paste captures of the GPU node to check_gpu_health"
+        )
     return _check("NVML", answer.count > 0, f"{answer.count} GPUs, driver {answer.driver}", "run skillserver call check_gpu_health")
 
 
 def _slurm() -> Check:
     found = processes.run_with_deadline(["sinfo", "--version"], PROBE_DEADLINE_S)
-    return _check("SLURM", found.rc == 0, found.stdout.strip() or "no sinfo", "runs stay on this host; on a cluster use a node that has SLURM's commands")
+    return _check(
+        "SLURM", found.rc == 0, found.stdout.strip() or "no sinfo", "runs stay on this host; on a cluster use a node that has SLURM's commands"
+    )
 
 
 def _login_node() -> Check:

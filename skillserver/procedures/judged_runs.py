@@ -99,6 +99,8 @@ def _assumptions(payload: Document, on_cpu: bool) -> list[str]:
         told.append(UNTESTED.format(payload.get("backend", "these")))
         if (payload.get("method") or {}).get("warm_up_s", 0) < SHORT_WARM_UP_S:
             told.append("the warm-up was shorter than a GPU needs to reach its steady clock; for a number to publish pass budget_s=240")
+    if any(row["tflops"] > payload["best"]["tflops"] for row in payload.get("runners_up", [])):
+        told.append("best.tflops is the winner measured again alone, which corrects for luck; runners_up are from the rounds before")
     return [*told, "random normal data: other data draw other power and move the clock"]
 
 

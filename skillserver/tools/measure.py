@@ -27,10 +27,10 @@ STARTUP_S = 120.0  # torch from a slow disk takes a minute
 DEVICE_OF = {"gloo": "cpu", "nccl": "cuda", "xccl": "xpu", "auto": "auto"}
 
 Shape = Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=3, max_length=3)]
-Wait = Annotated[float, Field(ge=0, le=600, description="then answer state=running")]
-Python = Annotated[str, Field(description="environment with torch")]
+Wait = Annotated[float, Field(ge=0, description="seconds")]
+Python = Annotated[str, Field(description="environment")]
 DryRun = Annotated[bool, Field(description="plan only")]
-Detail = Annotated[bool, Field(description="all samples")]
+Detail = Annotated[bool, Field(description="samples")]
 
 
 class RunResult(BaseModel):
@@ -126,19 +126,20 @@ async def run_all_reduce_bench(
     collective: Annotated[
         Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce"], Field(description="operation")
     ] = "all_reduce",
-    sizes: Annotated[list[Bytes] | None, Field(description="bytes or 64MiB, counted as in nccl-tests")] = None,
-    nproc: Annotated[int, Field(ge=2, le=64, description="ranks, one a GPU")] = 2,
+    sizes: Annotated[list[Bytes] | None, Field(description="bytes or 64MiB")] = None,
+    nproc: Annotated[int, Field(ge=2, le=64, description="ranks")] = 2,
     backend: Annotated[Literal["auto", "gloo", "nccl", "xccl"], Field(description="gloo: CPU")] = "auto",
-    dtype: Annotated[Literal["fp32", "bf16", "fp16"], Field(description="of elements")] = "fp32",
-    budget_s: Annotated[float, Field(ge=2, le=1200, description="seconds")] = 15,
+    dtype: Annotated[Literal["fp32", "bf16", "fp16"], Field(description="elements")] = "fp32",
+    budget_s: Annotated[float, Field(ge=2, le=1200, description="in all")] = 15,
     wait_s: Wait = 20,
     python: Python = "",
     dry_run: DryRun = False,
     detail: Detail = False,
 ) -> CollectiveResult:
-    """Call to measure collectives between ranks on this host, when communication seems slow.
-    Gives checked algbw, busbw, percentiles; compares with healthy nodes.
+    """Call when communication seems slow: measures collectives between ranks on this host.
+    Gives checked algbw and busbw beside healthy nodes'.
 
+    Sizes count as in nccl-tests: for gather, scatter and all_to_all the whole over all ranks.
     busbw = algbw x 2(n-1)/n for all_reduce. On NCCL and XCCL the worker is untested.
     """
     if sizes and min(sizes) < 4:

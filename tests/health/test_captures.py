@@ -159,6 +159,7 @@ def test_only_the_head_of_a_query_is_unknown() -> None:
         ("No devices were found", "no_devices", "critical", "reboot"),
         ("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.", "driver_not_loaded", "critical", "fix_setup"),
         ("[1.0] NVRM: GPU 0000:3b:00.0: GPU has fallen off the bus.", "gpu_fallen_off_bus", "critical", "reboot"),
+        ("[1.0] NVRM: GPU0 RmInitAdapter: Cannot initialize GSP firmware RM", "gpu_init_failed", "critical", "reboot"),
         ("[1.0] NVRM: GPU 0000:3b:00.0: RmInitAdapter failed! (0x26:0x56:1474)", "gpu_init_failed", "critical", "reboot"),
     ],
 )

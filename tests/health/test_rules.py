@@ -89,20 +89,20 @@ def test_every_action_of_every_table_starts_with_a_known_word() -> None:
 
 
 @pytest.mark.skipif(not CASES.is_dir(), reason="no ../shared beside this checkout")
-def test_sound_nodes_raise_no_alarm() -> None:
-    """1,096 tables of sound 8-GPU nodes; the two nodes with a badly cooled board are in it, and they alone may warn."""
-    alarms = []
+def test_tables_of_eight_gpu_nodes_warn_only_where_one_board_is_hot() -> None:
+    """No estimate of false alarms: the limit was chosen on these tables. They hold no ECC, PCIe, NVLink or programs."""
+    codes = []
     for line in (CASES / "controls_8xh100.jsonl").read_text().splitlines():
         row = json.loads(line)
-        gpus = [GpuReading("table", f"0000:{index:02x}:00.0", index, {
-            "name": "H100 80GB HBM3", "temperature_c": float(row["temp_c"][index]), "pstate": f"P{row['pstate'][index]}",
-            "power_w": float(row["power_w"][index]),
-            "memory_used_mib": float(row["mem_mib"][index]), "utilisation_percent": float(row["util"][index])}) for index in range(8)]  # fmt: skip
-        found = [one for gpu in gpus for one in checks.incidents(gpu)] + peers.incidents(gpus)
-        hottest = sorted(row["temp_c"])
-        if found and hottest[-1] - hottest[-2] < 15:
-            alarms.append((row["source"], [one.code for one in found]))
-    assert alarms == []
+        gpus = [
+            GpuReading("table", f"0000:{index:02x}:00.0", index, {"name": "H100 80GB HBM3", "pstate": f"P{row['pstate'][index]}",
+                       "power_w": float(row["power_w"][index]),
+                       "temperature_c": float(row["temp_c"][index]), "memory_used_mib": float(row["mem_mib"][index]),
+                       "utilisation_percent": float(row["util"][index])})
+            for index in range(8)
+        ]  # fmt: skip
+        codes += [one.code for gpu in gpus for one in checks.incidents(gpu)] + [one.code for one in peers.incidents(gpus)]
+    assert codes == ["temperature_outlier"] * 21
 
 
 @pytest.mark.skipif(not CASES.is_dir(), reason="no ../shared beside this checkout")

@@ -11,7 +11,7 @@ mkdir "$work/empty"
 cd "$work/empty"
 export SKILLSERVER_HOME=$work/home PATH=$work/venv/bin:$PATH
 unset PYTHONPATH VIRTUAL_ENV
-has() { grep -q -- "$1" || { echo "the wheel: no '$1' in: $2" >&2; exit 1; }; }
+has() { grep -- "$1" >/dev/null || { echo "the wheel: no '$1' in: $2" >&2; exit 1; }; }
 skillserver --version
 skillserver index
 skillserver search "NCCL watchdog timeout" | has "debugging/hangs" search

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-HEAVY = ("torch", "numpy", "whoosh", "pynvml", "markdown_it", "yaml", "typer", "rich")
+HEAVY = ("torch", "numpy", "whoosh", "pynvml", "markdown_it", "yaml", "typer")  # the SDK itself loads rich when it is installed
 
 LISTED = f"""
 import asyncio, sys

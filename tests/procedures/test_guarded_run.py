@@ -137,7 +137,7 @@ def slurm(tmp_path, monkeypatch):
 
 def test_a_login_node_is_refused_unless_the_user_allowed_it(slurm):
     slurm(0)
-    with pytest.raises(NotHere, match=r"login_node: SLURM answers here.*nodes=1.*ask your user"):
+    with pytest.raises(NotHere, match=r"login_node: SLURM answers here.*salloc.*ask your user"):
         run({"mode": "success"})
     permissions.grant(Permissions(login_node=True))
     assert run({"mode": "success"}).state == "done"
