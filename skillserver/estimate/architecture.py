@@ -1,8 +1,8 @@
-"""A transformer decoder's shape -> parameters, active parameters, training FLOPs per token.
+"""A decoder's shape -> every weight it has -> parameters by part, active parameters, FLOPs per token.
 
-Knows dense and mixture-of-experts layers, grouped and latent (MLA) attention, tied embeddings, biases and norms, to
-the last parameter. Does not know state-space layers, encoders or vision towers, and counts every attention layer as
-full causal attention (a sliding window costs less on long sequences).
+Knows dense and mixture-of-experts layers, grouped and latent (MLA) attention, Mamba mixers, tied embeddings, biases
+and norms, to the last parameter. Does not know encoders or vision towers, and `flops_per_token` counts every attention
+layer as full causal attention (work.py knows windows).
 
 >>> llama = Architecture(layers=32, hidden=4096, heads=32, kv_heads=8, ffn=14336, vocab=128256)
 >>> parameters(llama).total
@@ -11,70 +11,10 @@ full causal attention (a sliding window costs less on long sequences).
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
-
-
-class Latent(BaseModel):
-    """Multi-head latent attention of DeepSeek: ranks and head sizes."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    q_rank: int | None = None
-    kv_rank: int
-    nope: int
-    rope: int
-    value: int
-
-
-class Architecture(BaseModel):
-    """Sizes are counts of elements; `ffn` is the width of a dense MLP, `expert_ffn` that of one expert."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    layers: int = Field(ge=1)
-    hidden: int = Field(ge=1)
-    heads: int = Field(ge=1)
-    kv_heads: int = Field(ge=1)
-    ffn: int = Field(ge=1)
-    vocab: int = Field(ge=1)
-    head_dim: int = 0
-    gated: bool = True
-    tied: bool = False
-    norm: Literal["rms", "layer", "none"] = "rms"
-    norms_per_layer: int = 2
-    qkv_bias: bool = False
-    out_bias: bool = False
-    mlp_bias: bool = False
-    head_bias: bool = False
-    sinks: bool = Field(False, description="one learned attention sink a head (gpt-oss)")
-    qk_norm: Literal["none", "head", "full"] = "none"
-    positions: int = Field(0, description="rows of a learned position table")
-    embedding_norm: bool = False
-    experts: int = 0
-    experts_per_token: int = 0
-    expert_ffn: int = 0
-    shared_ffn: int = Field(0, description="width of the experts that every token passes")
-    shared_gate: bool = False
-    dense_layers: int = Field(0, description="layers with a dense MLP in a mixture-of-experts model")
-    expert_bias: bool = False
-    router_bias: bool = False
-    latent: Latent | None = None
-    sliding_window: int | None = None
-
-    @property
-    def attention_width(self) -> int:
-        """Heads times head size; not always the hidden size."""
-        return self.heads * (self.head_dim or self.hidden // self.heads)
-
-    @property
-    def kv_width(self) -> int:
-        """Key (or value) heads times head size."""
-        return self.kv_heads * (self.head_dim or self.hidden // self.heads)
-
-    @property
-    def expert_layers(self) -> int:
-        """Layers whose MLP is a set of experts."""
-        return self.layers - self.dense_layers if self.experts else 0
+from skillserver.estimate.shape import Architecture, Latent, StateSpace
 
 
 class Parameters(NamedTuple):
@@ -85,17 +25,61 @@ class Parameters(NamedTuple):
     lookup: int
 
 
+class Weight(NamedTuple):
+    """One kind of tensor. A matrix maps `k` inputs to `n` outputs; `n` alone is a vector; `bias` adds n more.
+
+    `count` of them are in the model, a token passes through `active`; `axis` says what tensor parallelism cuts.
+    """
+
+    part: str
+    name: str
+    n: int
+    k: int = 0
+    count: int = 1
+    active: int = 1
+    bias: bool = False
+    looked_up: bool = False
+    axis: str = ""
+
+    @property
+    def elements(self) -> int:
+        """Parameters of one."""
+        return self.n * (self.k or 1) + self.n * self.bias
+
+
+def weights(shape: Architecture) -> list[Weight]:
+    """Every kind of tensor of the model proper, multi-token prediction modules apart."""
+    attention = shape.attention_layers
+    found = [*_tables(shape), *_times(_mixer(shape), attention, attention)]
+    if shape.state_space:
+        found += _times(_state_space(shape, shape.state_space), shape.state_layers, shape.state_layers)
+    found += _times([Weight("norms", "layer_norm", _norm(shape))], shape.layers * shape.norms_per_layer, shape.layers * shape.norms_per_layer)
+    dense = shape.layers - shape.expert_layers
+    found += _times(_mlp(shape, shape.ffn, "mlp", shape.mlp_bias), dense, dense)
+    found += _expert_block(shape, shape.expert_layers)
+    return [one for one in found if one.count and one.n]
+
+
 def parameters(shape: Architecture) -> Parameters:
     """Exact counts from the shape; `active` is what one token passes through."""
-    every = _attention(shape) + _norm(shape) * shape.norms_per_layer
-    dense = _mlp(shape, shape.ffn)
-    table = shape.vocab * shape.hidden
-    body = shape.layers * every + (shape.layers - shape.expert_layers) * dense
-    outside = table * (1 if shape.tied else 2) + shape.positions * shape.hidden + _norm(shape) * (2 if shape.embedding_norm else 1)
-    outside += shape.vocab if shape.head_bias else 0
-    total = body + outside + shape.expert_layers * _experts(shape, shape.experts)
-    active = body + outside + shape.expert_layers * _experts(shape, shape.experts_per_token)
-    return Parameters(total, active, shape.positions * shape.hidden + (0 if shape.tied else table))
+    every = weights(shape)
+    lookup = sum(one.elements * one.count for one in every if one.looked_up)
+    return Parameters(sum(one.elements * one.count for one in every), sum(one.elements * one.active for one in every), lookup)
+
+
+def by_part(shape: Architecture) -> dict[str, tuple[int, int]]:
+    """Part -> (total, active) parameters, in the order of the model."""
+    found: dict[str, tuple[int, int]] = {}
+    for one in weights(shape):
+        total, active = found.get(one.part, (0, 0))
+        found[one.part] = (total + one.elements * one.count, active + one.elements * one.active)
+    return found
+
+
+def prediction_module(shape: Architecture) -> int:
+    """Parameters of one multi-token prediction module without the table and head it shares (arXiv 2412.19437, sec. 2.2)."""
+    layer = [*_mixer(shape), *_times([Weight("norms", "layer_norm", _norm(shape))], shape.norms_per_layer, 0), *_expert_block(shape, 1)]
+    return sum(one.elements * one.count for one in layer) + 2 * shape.hidden**2 + 3 * _norm(shape)
 
 
 def flops_per_token(active: float, lookup: float, layers: int, attention_width: float, seq_len: int) -> float:
@@ -114,38 +98,90 @@ def score_width(shape: Architecture) -> float:
     return shape.attention_width
 
 
-def _attention(shape: Architecture) -> int:
+def _times(found: list[Weight], count: int, active: int) -> list[Weight]:
+    return [one._replace(count=one.count * count, active=one.active * active) for one in found]
+
+
+def _tables(shape: Architecture) -> Iterator[Weight]:
+    """Token and position tables, final norm, head. A tied table is multiplied too, so it is no look-up."""
+    width = shape.embedding_width or shape.hidden
+    yield Weight("embedding", "token_table", shape.vocab, width, looked_up=not shape.tied, axis="vocab")
+    if shape.positions:
+        yield Weight("positions", "position_table", shape.positions, shape.hidden, looked_up=True)
+    if width != shape.hidden:
+        yield Weight("embedding", "project_in", shape.hidden, width)
+        yield Weight("head", "project_out", width, shape.hidden)
+    if norms := shape.final_norm + shape.embedding_norm:
+        yield Weight("norms", "final_norm", _norm(shape), count=norms, active=norms)
+    if not shape.tied:
+        yield Weight("head", "lm_head", shape.vocab, width, axis="vocab")
+    if shape.head_bias:
+        yield Weight("head", "lm_head_bias", shape.vocab)
+
+
+def _mixer(shape: Architecture) -> list[Weight]:
+    """One attention layer."""
+    if not shape.heads:
+        return []
     if shape.latent:
-        return _latent_attention(shape, shape.latent)
+        return list(_latent_attention(shape, shape.latent))
     wide, narrow = shape.attention_width, shape.kv_width
-    count = shape.hidden * (wide + 2 * narrow) + wide * shape.hidden
-    count += (wide + 2 * narrow) * shape.qkv_bias + shape.hidden * shape.out_bias + shape.heads * shape.sinks
-    head = wide // shape.heads
-    return count + {"none": 0, "head": 2 * head, "full": wide + narrow}[shape.qk_norm]
+    norms = {"none": 0, "head": 2 * shape.head_size, "head_bias": 4 * shape.head_size, "full": wide + narrow}[shape.qk_norm]
+    return [
+        Weight("attention", "q_proj", wide, shape.hidden, bias=shape.qkv_bias, axis="heads"),
+        Weight("attention", "kv_proj", 2 * narrow, shape.hidden, bias=shape.qkv_bias, axis="kv_heads"),
+        Weight("attention", "o_proj", shape.hidden, wide, bias=shape.out_bias, axis="heads"),
+        Weight("attention", "sinks", shape.heads * shape.sinks),
+        Weight("norms", "qk_norm", norms),
+    ]
 
 
-def _latent_attention(shape: Architecture, mla: Latent) -> int:
+def _latent_attention(shape: Architecture, mla: Latent) -> Iterator[Weight]:
     """Down- and up-projections of queries and of the compressed keys and values (arXiv 2405.04434, sec. 2.1)."""
-    query = mla.nope + mla.rope
-    q = shape.hidden * mla.q_rank + mla.q_rank + mla.q_rank * shape.heads * query if mla.q_rank else shape.hidden * shape.heads * query
-    kv = shape.hidden * (mla.kv_rank + mla.rope) + mla.kv_rank + mla.kv_rank * shape.heads * (mla.nope + mla.value)
-    return q + kv + shape.heads * mla.value * shape.hidden
+    query = shape.heads * (mla.nope + mla.rope)
+    if mla.q_rank:
+        yield Weight("attention", "q_down", mla.q_rank, shape.hidden, bias=shape.qkv_bias)
+        yield Weight("norms", "q_down_norm", mla.q_rank)
+    yield Weight("attention", "q_up", query, mla.q_rank or shape.hidden, axis="heads")
+    yield Weight("attention", "kv_down", mla.kv_rank + mla.rope, shape.hidden, bias=shape.qkv_bias)
+    yield Weight("norms", "kv_down_norm", mla.kv_rank)
+    yield Weight("attention", "kv_up", shape.heads * (mla.nope + mla.value), mla.kv_rank, axis="heads")
+    yield Weight("attention", "o_proj", shape.hidden, shape.heads * mla.value, bias=shape.out_bias, axis="heads")
 
 
-def _mlp(shape: Architecture, width: int) -> int:
-    matrices = 3 if shape.gated else 2
-    bias = (matrices - 1) * width + shape.hidden if shape.mlp_bias else 0
-    return matrices * shape.hidden * width + bias
+def _state_space(shape: Architecture, ssm: StateSpace) -> list[Weight]:
+    """One Mamba (arXiv 2312.00752) or Mamba-2 (arXiv 2405.21060) mixer. The convolution is depthwise: kernel weights a channel."""
+    part, wide = "state_space", ssm.conv_width
+    conv = [Weight(part, "conv", wide * ssm.kernel), Weight(part, "conv_bias", wide * ssm.conv_bias)]
+    out = Weight(part, "out_proj", shape.hidden, ssm.inner, bias=ssm.bias, axis="inner")
+    if ssm.kind == "mamba2":
+        entry = Weight(part, "in_proj", ssm.inner + wide + ssm.heads, shape.hidden, bias=ssm.bias, axis="inner")
+        return [entry, *conv, Weight(part, "decay_skip_step", 3 * ssm.heads), Weight("norms", "gated_norm", ssm.inner), out]
+    rank = ssm.dt_rank + 2 * ssm.state
+    return [
+        Weight(part, "in_proj", 2 * ssm.inner, shape.hidden, bias=ssm.bias, axis="inner"),
+        *conv,
+        Weight(part, "x_proj", rank, ssm.inner, axis="inner"),
+        Weight(part, "dt_proj", ssm.inner, ssm.dt_rank, bias=True, axis="inner"),
+        Weight(part, "decay_skip", ssm.inner * (ssm.state + 1)),
+        Weight("norms", "step_norms", rank * ssm.inner_norms),
+        out,
+    ]
 
 
-def _experts(shape: Architecture, count: int) -> int:
-    """One layer's router, `count` experts and the shared ones."""
-    one = (3 if shape.gated else 2) * shape.hidden * shape.expert_ffn
-    one += (2 * shape.expert_ffn + shape.hidden) * shape.expert_bias
-    router = shape.experts * (shape.hidden + shape.router_bias)
-    shared = (3 if shape.gated else 2) * shape.hidden * shape.shared_ffn + shape.hidden * shape.shared_gate
-    return router + count * one + shared
+def _mlp(shape: Architecture, width: int, part: str, bias: bool) -> list[Weight]:
+    up = Weight(part, "gate_up" if shape.gated else "up", (1 + shape.gated) * width, shape.hidden, bias=bias, axis="ffn")
+    return [up, Weight(part, "down", shape.hidden, width, bias=bias, axis="ffn")] if width else []
+
+
+def _expert_block(shape: Architecture, layers: int) -> list[Weight]:
+    """The routers, experts and shared experts of so many layers."""
+    found = _times(_mlp(shape, shape.expert_ffn, "experts", shape.expert_bias), shape.experts * layers, shape.experts_per_token * layers)
+    found += _times(_mlp(shape, shape.shared_ffn, "shared_experts", False), layers, layers)
+    gate = [Weight("shared_experts", "shared_gate", 1, shape.hidden)] if shape.shared_gate else []
+    router = [Weight("router", "router", shape.experts, shape.hidden, bias=shape.router_bias)] if shape.experts else []
+    return found + _times(gate + router, layers, layers)
 
 
 def _norm(shape: Architecture) -> int:
-    return {"rms": 1, "layer": 2, "none": 0}[shape.norm] * shape.hidden
+    return {"rms": 1, "layer": 2, "layer_no_bias": 1, "none": 0}[shape.norm] * shape.hidden

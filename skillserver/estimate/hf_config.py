@@ -1,8 +1,8 @@
 """A Hugging Face `config.json` (as a dict) -> Architecture, for the families of data/model_families.toml.
 
-Knows how llama-like models, gpt2, gpt_neox, bloom, opt, falcon, deepseek and others name their sizes and what their
-classes assume when a key is absent. Does not download anything, and refuses a model_type it has no row for: a guess
-about gates or tied embeddings is a silent error of several percent.
+Knows how the classes of transformers name their sizes and what they assume when a key is absent. Does not download
+anything, and refuses a model_type it has no row for: a guess about gates or tied embeddings is a silent error of
+several percent. Of a multimodal config it reads the language part and says so.
 
 >>> from_config({"model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
 ...              "intermediate_size": 11008, "vocab_size": 32000}).tied
@@ -12,22 +12,20 @@ False
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic import ValidationError
 
 from skillserver import tables
 from skillserver.errors import BadRequest
-from skillserver.estimate.architecture import Architecture, Latent
+from skillserver.estimate import hf_fields, hf_layers
+from skillserver.estimate.hf_fields import optional, size
+from skillserver.estimate.shape import Architecture, Latent, Norm, QkNorm
 
-LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
-HIDDEN = ("hidden_size", "n_embd", "d_model", "dim")
-HEADS = ("num_attention_heads", "n_head", "n_heads")
-KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "multi_query_group_num")
-FFN = ("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size")
-POSITIONS = ("n_positions", "max_position_embeddings")
-EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
-PER_TOKEN = ("num_experts_per_tok", "num_experts_per_token", "moe_top_k")
+TRAITS = ("gated", "norm", "norms_per_layer", "qkv_bias", "out_bias", "mlp_bias", "head_bias", "sinks", "qk_norm", "embedding_norm",
+          "expert_bias", "router_bias", "shared_gate")  # fmt: skip
+NEEDED = "model_type, hidden_size, num_hidden_layers, num_attention_heads, num_key_value_heads, intermediate_size, vocab_size, tie_word_embeddings"
+PARTS_BESIDE_TEXT = ("vision_config", "audio_config")
 
 
 class Family(tables.Record):
@@ -36,19 +34,39 @@ class Family(tables.Record):
     model_types: list[str]
     gated: bool = True
     tied: bool = False
-    norm: Literal["rms", "layer", "none"] = "rms"
+    norm: Norm = "rms"
     norms_per_layer: int = 2
     qkv_bias: bool = False
     out_bias: bool = False
     mlp_bias: bool = False
     head_bias: bool = False
     sinks: bool = False
-    qk_norm: Literal["none", "head", "full"] = "none"
+    qk_norm: QkNorm = "none"
     learned_positions: bool = False
     extra_positions: int = 0
     embedding_norm: bool = False
     expert_bias: bool = False
     router_bias: bool = False
+    shared_gate: bool = False
+    own_head_dim: bool = True
+    kv_heads: Literal["grouped", "all", "falcon"] = "grouped"
+    ffn_keys: list[str] = list(hf_fields.FFN)
+    ffn_factor: int = 0
+    windows: hf_layers.Windows = "none"
+    window_every: int = 0
+    experts: hf_layers.Experts = "none"
+    mixer: hf_layers.Mixer = "attention"
+    when: dict[str, dict[str, Any]] = {}
+    defaults: dict[str, Any] = {}
+
+
+class Reading(NamedTuple):
+    """A config as understood: its shape, what part of the model that is, what was filled in."""
+
+    kind: str
+    shape: Architecture
+    scope: str
+    notes: list[str]
 
 
 def model_types() -> list[str]:
@@ -58,20 +76,25 @@ def model_types() -> list[str]:
 
 def from_config(config: Mapping[str, Any]) -> Architecture:
     """The shape of a config. Raises BadRequest for an unknown model_type, a missing or a senseless size."""
+    return read(config).shape
+
+
+def read(config: Mapping[str, Any]) -> Reading:
+    """The shape and how the config was understood. Raises BadRequest as `from_config` does."""
+    text = config.get("text_config")
+    if isinstance(text, Mapping) and config.get("model_type") not in model_types():
+        inner = read({"tie_word_embeddings": config["tie_word_embeddings"], **text} if "tie_word_embeddings" in config else text)
+        beside = [name for name in PARTS_BESIDE_TEXT if config.get(name)]
+        return inner._replace(scope=f"language part of {config.get('model_type')}; not counted: {', '.join(beside) or 'whatever stands beside it'}")
     kind, family = _family(config)
-    text = config.get("text_config") if isinstance(config.get("text_config"), Mapping) else None
-    if text and not any(key in config for key in HIDDEN):
-        raise BadRequest("nested_config", "model is a multimodal config; only its text part can be estimated", next="pass its text_config as model")
-    hidden, heads = _size(config, HIDDEN), _size(config, HEADS)
-    values: dict[str, Any] = {
-        "layers": _size(config, LAYERS), "hidden": hidden, "heads": heads, "kv_heads": _kv_heads(config, kind, heads),
-        "ffn": _ffn(config, kind, hidden), "vocab": _size(config, ("vocab_size", "padded_vocab_size")),
-        "head_dim": _optional(config, ("head_dim", "kv_channels")) or 0, "tied": bool(config.get("tie_word_embeddings", family.tied)),
-    }  # fmt: skip
-    values |= _traits(config, kind, family) | _experts(config, kind) | _latent(config)
+    full, notes = hf_fields.filled(hf_fields.flat(config), family.defaults)
+    values = _sizes(full, family) | _traits(full, family) | _experts(full, family) | _latent(full)
+    values |= hf_layers.windowed(full, family.windows, family.window_every) | hf_layers.state_space(full, family.mixer)
+    if "num_nextn_predict_layers" in full:
+        values["predict_layers"] = optional(full, ("num_nextn_predict_layers",)) or 0
     _divisible(values)
     try:
-        return Architecture(**values)
+        return Reading(kind, Architecture(**values), "whole model", notes)
     except ValidationError as problem:
         error = problem.errors()[0]
         raise BadRequest("bad_config", f"model.{error['loc'][0]}: {error['input']!r}: {error['msg']}", next="correct the config") from problem
@@ -83,109 +106,87 @@ def _family(config: Mapping[str, Any]) -> tuple[str, Family]:
         if kind in row.model_types:
             return kind, row
     seen = f"model_type {kind!r}" if kind else "a config without model_type"
-    raise BadRequest("unknown_model_type", f"model: {seen} cannot be read", valid=model_types(),
-                     next="pass params_total (and params_active), or architecture with layers, hidden, heads, kv_heads, ffn, vocab")  # fmt: skip
+    raise BadRequest("unknown_model_type", f"model: {seen} cannot be read: its layers are not known, and a guess would be silently wrong", valid=model_types(),
+                     next=f"if its layers are those of a type listed, pass model_type as that one with {NEEDED.removeprefix('model_type, ')}; else pass "
+                     "params_total (and params_active) or architecture to the tools that take them")  # fmt: skip
 
 
-def _optional(config: Mapping[str, Any], keys: tuple[str, ...]) -> int | None:
-    """The first of `keys` that holds a positive integer; 0 and null count as absent."""
-    for key in keys:
-        value = config.get(key)
-        if value is None or value == 0:
-            continue
-        if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value) or value < 0:
-            raise BadRequest("bad_config", f"model.{key}: {value!r} is not a positive whole number", next="correct the config")
-        return int(value)
-    return None
+def _sizes(config: Mapping[str, Any], family: Family) -> dict[str, Any]:
+    hidden = size(config, hf_fields.HIDDEN)
+    values: dict[str, Any] = {
+        "layers": size(config, hf_fields.LAYERS), "hidden": hidden, "vocab": size(config, hf_fields.VOCAB),
+        "tied": bool(config.get("tie_word_embeddings", family.tied)), "embedding_width": optional(config, ("word_embed_proj_dim",)) or 0,
+    }  # fmt: skip
+    if family.mixer in ("mamba", "mamba2"):
+        return values | {"heads": 0, "kv_heads": 0, "ffn": 0}
+    heads = size(config, hf_fields.HEADS)
+    values |= {"heads": heads, "kv_heads": _kv_heads(config, family, heads)}
+    values["head_dim"] = (optional(config, ("head_dim", "kv_channels")) or 0) if family.own_head_dim and not config.get("kv_lora_rank") else 0
+    return values | {"ffn": _ffn(config, family, hidden)}
 
 
-def _size(config: Mapping[str, Any], keys: tuple[str, ...]) -> int:
-    value = _optional(config, keys)
-    if value is None:
-        raise BadRequest("bad_config", f"model: the config has no {keys[0]}", valid=keys, next="add it, or pass architecture or params_total")
-    return value
-
-
-def _kv_heads(config: Mapping[str, Any], kind: str, heads: int) -> int:
-    if kind == "falcon" and not config.get("new_decoder_architecture"):
+def _kv_heads(config: Mapping[str, Any], family: Family, heads: int) -> int:
+    if family.kv_heads == "falcon" and not config.get("new_decoder_architecture"):
         return 1 if config.get("multi_query", True) else heads
-    return _optional(config, KV_HEADS) or heads
+    if family.kv_heads == "all" or config.get("multi_query_attention") is False:
+        return heads
+    return optional(config, hf_fields.KV_HEADS) or heads
 
 
-def _ffn(config: Mapping[str, Any], kind: str, hidden: int) -> int:
-    """OPT, Falcon, GPT-2, GPT-J and BLOOM mean four times the hidden size when they name none."""
-    return _optional(config, FFN) or (4 * hidden if kind in ("gpt2", "gptj", "bloom", "falcon", "opt") else _size(config, FFN))
+def _ffn(config: Mapping[str, Any], family: Family, hidden: int) -> int:
+    """The width of a dense MLP. BLOOM and MPT have no key for it; Llama 4 names experts and dense layers apart."""
+    return optional(config, family.ffn_keys) or (family.ffn_factor * hidden if family.ffn_factor else size(config, family.ffn_keys))
 
 
-def _traits(config: Mapping[str, Any], kind: str, family: Family) -> dict[str, Any]:
-    named = (
-        "gated",
-        "norm",
-        "norms_per_layer",
-        "qkv_bias",
-        "out_bias",
-        "mlp_bias",
-        "head_bias",
-        "sinks",
-        "qk_norm",
-        "embedding_norm",
-        "expert_bias",
-        "router_bias",
-    )
-    values: dict[str, Any] = {name: getattr(family, name) for name in named}
+def _traits(config: Mapping[str, Any], family: Family) -> dict[str, Any]:
+    values: dict[str, Any] = {name: getattr(family, name) for name in TRAITS}
+    for switch, traits in family.when.items():
+        if config.get(switch):
+            values |= traits
     if family.learned_positions:
-        values["positions"] = _size(config, POSITIONS) + family.extra_positions
-    if kind in ("llama", "mistral", "mixtral", "qwen3", "qwen3_moe", "olmo2", "olmo3", "granite", "smollm3", "deepseek_v3") and config.get(
-        "attention_bias"
-    ):
-        values |= {"qkv_bias": True, "out_bias": True}
-    if kind == "llama" and config.get("mlp_bias"):
-        values["mlp_bias"] = True
-    if kind == "stablelm":
-        values["qkv_bias"] = bool(config.get("use_qkv_bias", False))
-    if kind == "starcoder2" and config.get("use_bias") is False:
-        values |= {"qkv_bias": False, "out_bias": False, "mlp_bias": False}
-    if kind == "falcon" and (config.get("new_decoder_architecture") or config.get("parallel_attn") is False):
-        values["norms_per_layer"] = 2
-    if config.get("use_sliding_window", True) and config.get("sliding_window"):
-        values["sliding_window"] = int(config["sliding_window"])
+        values["positions"] = size(config, hf_fields.POSITIONS) + family.extra_positions
+    if "do_layer_norm_before" in config:  # OPT-350M normalises after the block and has no last norm
+        values["final_norm"] = bool(config["do_layer_norm_before"]) and not config.get("_remove_final_layer_norm")
+    if family.kv_heads == "falcon":
+        values["norms_per_layer"] = _falcon_norms(config)
     return values
 
 
-def _experts(config: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    experts = _optional(config, EXPERTS)
-    if not experts:
+def _falcon_norms(config: Mapping[str, Any]) -> int:
+    """Sequential layers have two norms; parallel ones one, or two in the new decoder (Falcon-11B says one)."""
+    if config.get("parallel_attn") is False:
+        return 2
+    return optional(config, ("num_ln_in_parallel_attn",)) or (2 if config.get("new_decoder_architecture") else 1)
+
+
+def _experts(config: Mapping[str, Any], family: Family) -> dict[str, Any]:
+    experts = optional(config, hf_fields.EXPERTS) if family.experts != "none" else None
+    if not experts or (family.experts == "offset" and experts == 1):  # Jamba with one expert has a plain MLP
         return {}
-    width = _optional(config, ("moe_intermediate_size", "expert_ffn_hidden_size")) or _size(config, FFN)
-    shared = _optional(config, ("n_shared_experts",))
+    width = optional(config, ("moe_intermediate_size",)) or size(config, hf_fields.FFN)
+    shared = optional(config, ("n_shared_experts",))
     return {
-        "experts": experts, "experts_per_token": _size(config, PER_TOKEN), "expert_ffn": width,
-        "shared_ffn": shared * width if shared else _optional(config, ("shared_expert_intermediate_size",)) or 0,
-        "shared_gate": kind == "qwen2_moe", "dense_layers": _dense_layers(config),
+        "experts": experts, "experts_per_token": size(config, hf_fields.PER_TOKEN), "expert_ffn": width,
+        "shared_ffn": width * shared if shared else width if family.experts == "listed" else optional(config, ("shared_expert_intermediate_size",)) or 0,
+        "dense_layers": hf_layers.dense_layers(config, family.experts),
     }  # fmt: skip
 
 
-def _dense_layers(config: Mapping[str, Any]) -> int:
-    """Layers that keep a dense MLP: the first ones, or those that the step leaves out."""
-    layers, step = _size(config, LAYERS), _optional(config, ("decoder_sparse_step", "moe_layer_freq")) or 1
-    first = _optional(config, ("first_k_dense_replace",)) or 0
-    return first + (layers - first) - (layers - first) // step
-
-
 def _latent(config: Mapping[str, Any]) -> dict[str, Any]:
-    rank = _optional(config, ("kv_lora_rank",))
+    rank = optional(config, ("kv_lora_rank",))
     if not rank:
         return {}
-    sizes = {name: _size(config, (key,)) for name, key in (("nope", "qk_nope_head_dim"), ("rope", "qk_rope_head_dim"), ("value", "v_head_dim"))}
-    return {"latent": Latent(q_rank=_optional(config, ("q_lora_rank",)), kv_rank=rank, **sizes)}
+    sizes = {name: size(config, (key,)) for name, key in (("nope", "qk_nope_head_dim"), ("rope", "qk_rope_head_dim"), ("value", "v_head_dim"))}
+    return {"latent": Latent(q_rank=optional(config, ("q_lora_rank",)), kv_rank=rank, **sizes)}
 
 
 def _divisible(values: Mapping[str, Any]) -> None:
-    if not values["head_dim"] and not values.get("latent") and values["hidden"] % values["heads"]:
+    heads, kv_heads = values["heads"], values["kv_heads"]
+    if heads and not values["head_dim"] and not values.get("latent") and values["hidden"] % heads:
         raise BadRequest(
-            "bad_config", f"model: {values['heads']} heads do not divide hidden_size {values['hidden']}", next="give head_dim, or correct the sizes"
+            "bad_config", f"model: {heads} heads do not divide hidden_size {values['hidden']}", next="give head_dim, or correct the sizes"
         )
-    if values["heads"] % values["kv_heads"]:
-        raise BadRequest(
-            "bad_config", f"model: {values['kv_heads']} kv heads do not divide {values['heads']} heads", next="correct num_key_value_heads"
-        )
+    if heads and heads % kv_heads:
+        raise BadRequest("bad_config", f"model: {kv_heads} kv heads do not divide {heads} heads", next="correct num_key_value_heads")
+    if values.get("experts_per_token", 0) > values.get("experts", 0):
+        raise BadRequest("bad_config", f"model: {values['experts_per_token']} experts a token of {values['experts']}", next="correct one")
