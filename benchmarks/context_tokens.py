@@ -8,7 +8,7 @@ import json
 from skillserver import contract, prompts, registry
 
 
-def tokens(tool: contract.Tool) -> float:  # type: ignore[type-arg]
+def tokens(tool: registry.Listed) -> float:
     """Name, description and compacted input schema."""
     return len(contract.compact_json({"name": tool.name, "description": tool.description, "inputSchema": tool.input_schema()})) / 4
 

@@ -23,7 +23,8 @@ from skillserver import inputs, permissions
 from skillserver.errors import BadRequest, SkillError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
-                  context_settings={"help_option_names": ["-h", "--help"]}, help=__doc__ and __doc__.split("\n")[0])  # fmt: skip
+                  context_settings={"help_option_names": ["-h", "--help"]},
+                  help="Know-how and tools for GPU clusters and large-model training.")  # fmt: skip
 
 Server = Annotated[str, typer.Option("--server", envvar="SKILLSERVER_URL", help="Ask this running server (http://HOST:PORT/mcp) instead.")]
 TokenFile = Annotated[Path | None, typer.Option("--token-file", help="File with the bearer token of that server.")]

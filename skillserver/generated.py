@@ -1,4 +1,4 @@
-"""Tables of README, SKILL.md and the knowledge base, written from the registry and from data/ between markers.
+"""Tables of README, SKILL.md and the knowledge base, written from the registry and from data/ between markers, and data/tools.json.
 
 A number or a tool appears once, in its table; everything between `<!-- table: NAME -->` and `<!-- /table -->` is made
 here. `python -m skillserver.generated` writes, `--check` only says what is stale and exits 1.
@@ -10,13 +10,14 @@ here. `python -m skillserver.generated` writes, `--check` only says what is stal
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from skillserver import desk, tool_lists
+from skillserver import desk, paths, registry, tool_lists
 from skillserver.hardware import catalogue
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -79,12 +80,19 @@ def files() -> list[Path]:
     return [ROOT / "README.md", ROOT / "SKILL.md", *sorted((ROOT / "knowledge_base").rglob("*.md"))]
 
 
+def outputs() -> dict[Path, str]:
+    """Every generated file with the text it should have."""
+    kept = json.dumps({name: registry.published(registry.load(name)) for name in registry.HOMES}, ensure_ascii=False, separators=(",", ":"))
+    texts = {path: filled(path.read_text(encoding="utf-8")) for path in files()}
+    return texts | {paths.data(registry.PUBLISHED): kept.replace('},"', '},\n"') + "\n"}
+
+
 def main(arguments: list[str]) -> int:
     """Write the stale files, or with --check name them and return 1."""
-    stale = [path for path in files() if filled(path.read_text(encoding="utf-8")) != path.read_text(encoding="utf-8")]
-    for path in stale:
+    stale = {path: text for path, text in outputs().items() if not path.is_file() or path.read_text(encoding="utf-8") != text}
+    for path, text in stale.items():
         if "--check" not in arguments:
-            path.write_text(filled(path.read_text(encoding="utf-8")), encoding="utf-8")
+            path.write_text(text, encoding="utf-8")
         print(f"{'stale' if '--check' in arguments else 'written'}: {path.relative_to(ROOT)}", file=sys.stderr)
     return 1 if stale and "--check" in arguments else 0
 

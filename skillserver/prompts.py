@@ -14,7 +14,6 @@ from typing import Any
 from mcp.server import MCPServer
 
 from skillserver import registry
-from skillserver.contract import Tool
 
 LIMIT = 2000
 USES = {
@@ -34,7 +33,7 @@ READING = (
 )
 
 
-def instructions(offered: Iterable[Tool[..., Any]]) -> str:
+def instructions(offered: Iterable[registry.Listed]) -> str:
     """The server's `instructions`: when to use which tool, how to read results, what is switched off."""
     names = [tool.name for tool in offered]
     lines = ["Know-how and tools for setting up GPU clusters, training large models and finding out why a run broke."]

@@ -1,6 +1,8 @@
 """Every tool the product has, in the order people meet them, and which of them a given server offers.
 
-One list makes the MCP tools, the CLI and the tables of README and SKILL.md. Knows tools and toolsets; no transport.
+One list makes the MCP tools, the CLI and the tables of README and SKILL.md. What is published of a tool (schema,
+description, hints) is kept in data/tools.json, made by `skillserver.generated`, so that a server lists its tools without
+importing what they need to run; a tool's module is imported at its first call.
 
 >>> [tool.name for tool in select(toolsets=["core"])][:2]
 ['search_knowledge', 'read_knowledge']
@@ -9,29 +11,88 @@ One list makes the MCP tools, the CLI and the tables of README and SKILL.md. Kno
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import importlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from skillserver.contract import TOOLSETS, Tool
+from skillserver import paths
+from skillserver.contract import TOOLSETS, Hints, Tool
 from skillserver.errors import BadRequest
-from skillserver.tools.diagnose import explain_error
-from skillserver.tools.estimate import estimate_gpu_hours
-from skillserver.tools.health import check_gpu_health
-from skillserver.tools.jobs import wait_job
-from skillserver.tools.knowledge import read_knowledge, search_knowledge
-from skillserver.tools.measure import run_all_reduce_bench, run_mamf
 
-ALL: tuple[Tool[..., Any], ...] = (
-    search_knowledge,
-    read_knowledge,
-    explain_error,
-    check_gpu_health,
-    estimate_gpu_hours,
-    run_mamf,
-    run_all_reduce_bench,
-    wait_job,
-)
-BY_NAME: dict[str, Tool[..., Any]] = {name: tool for tool in ALL for name in (tool.name, *tool.aliases)}
+# tool -> the module of skillserver/tools that holds it
+HOMES = {
+    "search_knowledge": "knowledge",
+    "read_knowledge": "knowledge",
+    "explain_error": "diagnose",
+    "check_gpu_health": "health",
+    "estimate_gpu_hours": "estimate",
+    "run_mamf": "measure",
+    "run_all_reduce_bench": "measure",
+    "wait_job": "jobs",
+    "plan_checkpoints": "checkpoints",
+}
+PUBLISHED = "tools.json"
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A tool as a client sees it before the first call; `tool` imports the real one."""
+
+    name: str
+    title: str
+    toolset: str
+    description: str
+    hints: Hints
+    runs: bool
+    aliases: tuple[str, ...]
+    schemas: Mapping[str, Any]
+
+    @property
+    def tool(self) -> Tool[..., Any]:
+        """The tool itself."""
+        return load(self.name)
+
+    def input_schema(self) -> dict[str, Any]:
+        """Compact JSON Schema of the arguments."""
+        return self.schemas["input"]
+
+    def output_schema(self) -> dict[str, Any] | None:
+        """Top-level fields of the result, None for Markdown."""
+        return self.schemas["output"]
+
+    async def call(self, arguments: Mapping[str, Any]) -> Any:
+        """Validate and run it."""
+        return await self.tool.call(arguments)
+
+
+def load(name: str) -> Tool[..., Any]:
+    """Import a tool by its own name."""
+    module = importlib.import_module(f"skillserver.tools.{HOMES[name]}")
+    return getattr(module, name)
+
+
+def published(tool: Tool[..., Any]) -> dict[str, Any]:
+    """What data/tools.json keeps of a tool."""
+    return {"title": tool.title, "toolset": tool.toolset, "description": tool.description, "hints": vars(tool.hints), "runs": tool.runs,
+            "aliases": list(tool.aliases), "schemas": {"input": tool.input_schema(), "output": tool.output_schema()}}  # fmt: skip
+
+
+def _listed(name: str, kept: Mapping[str, Any]) -> Listed:
+    """From the kept text; a tool that is not in it yet is imported (`make docs` then writes it)."""
+    said = kept.get(name) or published(load(name))
+    return Listed(name=name, **{**said, "hints": Hints(**said["hints"]), "aliases": tuple(said["aliases"])})
+
+
+def _all() -> tuple[Listed, ...]:
+    file = paths.data(PUBLISHED)
+    kept = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    return tuple(_listed(name, kept) for name in HOMES)
+
+
+ALL: tuple[Listed, ...] = _all()
+BY_NAME: dict[str, Listed] = {name: tool for tool in ALL for name in (tool.name, *tool.aliases)}
 
 
 def toolsets() -> tuple[str, ...]:
@@ -40,7 +101,7 @@ def toolsets() -> tuple[str, ...]:
     return tuple(name for name in TOOLSETS if name in present)
 
 
-def find(name: str) -> Tool[..., Any]:
+def find(name: str) -> Listed:
     """The tool of that name or alias. Raises BadRequest with the near ones first."""
     if name in BY_NAME:
         return BY_NAME[name]
@@ -50,7 +111,7 @@ def find(name: str) -> Tool[..., Any]:
     raise BadRequest("unknown_tool", f"there is no tool {name!r}", valid=[*near, *rest], next=hint)
 
 
-def select(*, toolsets: Iterable[str] = ("core",), names: Iterable[str] = (), read_only: bool = False, run: bool = True) -> list[Tool[..., Any]]:
+def select(*, toolsets: Iterable[str] = ("core",), names: Iterable[str] = (), read_only: bool = False, run: bool = True) -> list[Listed]:
     """The tools of those toolsets ("all" = every one) plus those named; without the ones that may not run here.
 
     Raises BadRequest for an unknown toolset or tool, or when nothing is left to serve.

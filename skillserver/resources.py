@@ -13,16 +13,16 @@ from mcp.server.mcpserver.exceptions import ResourceNotFoundError
 from mcp.types import Completion, CompletionArgument, ResourceTemplateReference
 
 from skillserver.errors import BadRequest
-from skillserver.knowledge import library
-from skillserver.tools import knowledge
 
 MARKDOWN = "text/markdown"
 PAGE_TOKENS = 20_000  # a resource is read whole; the longest page is far below
 
 
 def _page(page: str) -> str:
+    from skillserver.knowledge import reading  # here, because a server that only lists has no use for it
+
     try:
-        return knowledge.read_knowledge(page, max_tokens=PAGE_TOKENS)
+        return reading.read(page, PAGE_TOKENS)
     except BadRequest as unknown:
         raise ResourceNotFoundError(unknown.sentence()) from unknown
 
@@ -33,7 +33,7 @@ def add_to(server: MCPServer[None]) -> None:
     @server.resource("knowledge:///contents", name="contents", title="Table of contents", mime_type=MARKDOWN)
     def contents() -> str:
         """Every page and section of the knowledge base with its id."""
-        return knowledge.read_knowledge("", max_tokens=PAGE_TOKENS)
+        return _page("")
 
     @server.resource("knowledge:///{+page}", name="page", title="Knowledge page or section", mime_type=MARKDOWN)
     def page(page: str) -> str:
@@ -42,6 +42,8 @@ def add_to(server: MCPServer[None]) -> None:
 
     @server.completion()
     async def complete(ref: object, argument: CompletionArgument, context: object) -> Completion | None:
+        from skillserver.knowledge import library
+
         if not isinstance(ref, ResourceTemplateReference) or argument.name != "page":
             return None
         ids = [name for name in library.current().sections if argument.value.lower() in name]

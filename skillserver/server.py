@@ -36,11 +36,11 @@ HOUR_MS = 3_600_000
 class ContractTool(SdkTool):
     """A tool of ours under the SDK's interface: our schema, our validation, our error texts."""
 
-    contract: Any = Field(exclude=True)
+    listed: Any = Field(exclude=True)
 
     @cached_property
     def output_schema(self) -> dict[str, Any] | None:
-        return self.contract.output_schema()
+        return self.listed.output_schema()
 
     async def run(self, arguments: dict[str, Any], context: Any, convert_result: bool = False) -> Any:
         """Call it. A SkillError becomes a ToolError with its own words, once, here; anything else is a bug."""
@@ -50,7 +50,7 @@ class ContractTool(SdkTool):
 
         try:
             with listening(forward):
-                answer = await self.contract.call(arguments)
+                answer = await self.listed.call(arguments)
         except SkillError as refused:
             raise ToolError(refused.sentence()) from refused
         except Exception as bug:
@@ -67,12 +67,12 @@ def _answer(answer: Any) -> CallToolResult:
     return CallToolResult(content=[TextContent(type="text", text=contract.compact_json(document))], structured_content=document)
 
 
-def sdk_tool(tool: contract.Tool[..., Any], name: str) -> ContractTool:
+def sdk_tool(tool: registry.Listed, name: str) -> ContractTool:
     """The SDK's view of one of our tools, under its name or an alias."""
     hints = tool.hints
     return ContractTool(
-        fn=tool.fn, name=name, title=tool.title, description=tool.description, parameters=tool.input_schema(),
-        fn_metadata=FuncMetadata(arg_model=ArgModelBase), is_async=True, context_kwarg=None, contract=tool,
+        fn=tool.call, name=name, title=tool.title, description=tool.description, parameters=tool.input_schema(),
+        fn_metadata=FuncMetadata(arg_model=ArgModelBase), is_async=True, context_kwarg=None, listed=tool,
         annotations=ToolAnnotations(title=tool.title, read_only_hint=hints.read_only, destructive_hint=hints.destructive,
                                     idempotent_hint=hints.idempotent, open_world_hint=hints.open_world),
     )  # fmt: skip
@@ -85,7 +85,7 @@ async def _lifespan(_server: Any) -> AsyncIterator[None]:
         yield
 
 
-def build(tools: Iterable[contract.Tool[..., Any]]) -> MCPServer[None]:
+def build(tools: Iterable[registry.Listed]) -> MCPServer[None]:
     """An MCPServer with these tools, the knowledge resources, the prompts and the completions."""
     offered = list(tools)
     server: MCPServer[None] = MCPServer(

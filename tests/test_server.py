@@ -86,7 +86,7 @@ def test_a_bug_says_its_kind_and_keeps_its_text_on_the_server(monkeypatch: pytes
     def broken(*_: Any, **__: Any) -> None:
         raise RuntimeError("the password is swordfish")
 
-    monkeypatch.setattr(registry.find("read_knowledge"), "fn", broken)
+    monkeypatch.setattr(registry.find("read_knowledge").tool, "fn", broken)
     result = call("auto", "read_knowledge", {})
     assert result.is_error
     assert "internal_error" in text_of(result)

@@ -15,18 +15,18 @@ CHARACTERS_A_TOKEN = 4
 LIMITS = {"tool": 350, "core": 3000, "all": 8000}
 
 
-def tokens(tool: contract.Tool[..., Any]) -> float:
+def tokens(tool: registry.Listed) -> float:
     said = {"name": tool.name, "description": tool.description, "inputSchema": tool.input_schema()}
     return len(contract.compact_json(said)) / CHARACTERS_A_TOKEN
 
 
-def published(tool: contract.Tool[..., Any]) -> dict[str, Any]:
+def published(tool: registry.Listed) -> dict[str, Any]:
     return {"name": tool.name, "title": tool.title, "toolset": tool.toolset, "description": tool.description, "hints": vars(tool.hints),
             "input_schema": tool.input_schema(), "output_schema": tool.output_schema()}  # fmt: skip
 
 
 @pytest.mark.parametrize("tool", registry.ALL, ids=lambda tool: tool.name)
-def test_the_published_schema_is_the_snapshot(tool: contract.Tool[..., Any]) -> None:
+def test_the_published_schema_is_the_snapshot(tool: registry.Listed) -> None:
     file = SNAPSHOTS / f"{tool.name}.json"
     now = json.dumps(published(tool), indent=1, ensure_ascii=False) + "\n"
     if os.environ.get("UPDATE_SNAPSHOTS"):
@@ -37,7 +37,7 @@ def test_the_published_schema_is_the_snapshot(tool: contract.Tool[..., Any]) -> 
 
 
 @pytest.mark.parametrize("tool", registry.ALL, ids=lambda tool: tool.name)
-def test_a_tool_costs_at_most_its_share_of_the_context(tool: contract.Tool[..., Any]) -> None:
+def test_a_tool_costs_at_most_its_share_of_the_context(tool: registry.Listed) -> None:
     assert tokens(tool) <= LIMITS["tool"]
 
 
@@ -48,7 +48,7 @@ def test_the_core_set_and_all_tools_stay_within_their_budgets() -> None:
 
 
 @pytest.mark.parametrize("tool", registry.ALL, ids=lambda tool: tool.name)
-def test_every_argument_is_described(tool: contract.Tool[..., Any]) -> None:
+def test_every_argument_is_described(tool: registry.Listed) -> None:
     for name, argument in tool.input_schema()["properties"].items():
         assert argument.get("description"), f"{tool.name}.{name} says nothing"
 
