@@ -84,7 +84,7 @@ def plain(value: Any) -> str:
     if isinstance(value, dict) and _is_interval(value):
         return f"{plain(value['expected'])}  (80%: {plain(value['low'])} to {plain(value['high'])})"
     if isinstance(value, dict):
-        return ", ".join(f"{key} {plain(item)}" for key, item in value.items() if item is not None)
+        return ", ".join(f"{key} {plain(item)}" for key, item in value.items() if item not in (None, "", [], {}))
     if isinstance(value, list):
         return ", ".join(plain(item) for item in value)
     return json.dumps(value)
@@ -96,6 +96,8 @@ def _number(value: float) -> str:
         return f"{value:.3g}"
     if abs(value) >= 1e8:
         return show_count(value)
+    if isinstance(value, int) and value < 10_000:  # years, ports, steps
+        return str(value)
     return f"{value:,.0f}" if abs(value) >= 1000 or isinstance(value, int) else f"{value:.4g}"
 
 
