@@ -28,15 +28,15 @@ class Parameters(NamedTuple):
 class Weight(NamedTuple):
     """One kind of tensor. A matrix maps `k` inputs to `n` outputs; `n` alone is a vector; `bias` adds n more.
 
-    `count` of them are in the model, a token passes through `active`; `axis` says what tensor parallelism cuts.
+    `copies` of them are in the model, a token passes through `used`; `axis` says what tensor parallelism cuts.
     """
 
     part: str
     name: str
     n: int
     k: int = 0
-    count: int = 1
-    active: int = 1
+    copies: int = 1
+    used: int = 1
     bias: bool = False
     looked_up: bool = False
     axis: str = ""
@@ -57,14 +57,14 @@ def weights(shape: Architecture) -> list[Weight]:
     dense = shape.layers - shape.expert_layers
     found += _times(_mlp(shape, shape.ffn, "mlp", shape.mlp_bias), dense, dense)
     found += _expert_block(shape, shape.expert_layers)
-    return [one for one in found if one.count and one.n]
+    return [one for one in found if one.copies and one.n]
 
 
 def parameters(shape: Architecture) -> Parameters:
     """Exact counts from the shape; `active` is what one token passes through."""
     every = weights(shape)
-    lookup = sum(one.elements * one.count for one in every if one.looked_up)
-    return Parameters(sum(one.elements * one.count for one in every), sum(one.elements * one.active for one in every), lookup)
+    lookup = sum(one.elements * one.copies for one in every if one.looked_up)
+    return Parameters(sum(one.elements * one.copies for one in every), sum(one.elements * one.used for one in every), lookup)
 
 
 def by_part(shape: Architecture) -> dict[str, tuple[int, int]]:
@@ -72,14 +72,14 @@ def by_part(shape: Architecture) -> dict[str, tuple[int, int]]:
     found: dict[str, tuple[int, int]] = {}
     for one in weights(shape):
         total, active = found.get(one.part, (0, 0))
-        found[one.part] = (total + one.elements * one.count, active + one.elements * one.active)
+        found[one.part] = (total + one.elements * one.copies, active + one.elements * one.used)
     return found
 
 
 def prediction_module(shape: Architecture) -> int:
     """Parameters of one multi-token prediction module without the table and head it shares (arXiv 2412.19437, sec. 2.2)."""
     layer = [*_mixer(shape), *_times([Weight("norms", "layer_norm", _norm(shape))], shape.norms_per_layer, 0), *_expert_block(shape, 1)]
-    return sum(one.elements * one.count for one in layer) + 2 * shape.hidden**2 + 3 * _norm(shape)
+    return sum(one.elements * one.copies for one in layer) + 2 * shape.hidden**2 + 3 * _norm(shape)
 
 
 def flops_per_token(active: float, lookup: float, layers: int, attention_width: float, seq_len: int) -> float:
@@ -98,8 +98,8 @@ def score_width(shape: Architecture) -> float:
     return shape.attention_width
 
 
-def _times(found: list[Weight], count: int, active: int) -> list[Weight]:
-    return [one._replace(count=one.count * count, active=one.active * active) for one in found]
+def _times(found: list[Weight], copies: int, used: int) -> list[Weight]:
+    return [one._replace(copies=one.copies * copies, used=one.used * used) for one in found]
 
 
 def _tables(shape: Architecture) -> Iterator[Weight]:
@@ -112,7 +112,7 @@ def _tables(shape: Architecture) -> Iterator[Weight]:
         yield Weight("embedding", "project_in", shape.hidden, width)
         yield Weight("head", "project_out", width, shape.hidden)
     if norms := shape.final_norm + shape.embedding_norm:
-        yield Weight("norms", "final_norm", _norm(shape), count=norms, active=norms)
+        yield Weight("norms", "final_norm", _norm(shape), copies=norms, used=norms)
     if not shape.tied:
         yield Weight("head", "lm_head", shape.vocab, width, axis="vocab")
     if shape.head_bias:
@@ -177,7 +177,7 @@ def _mlp(shape: Architecture, width: int, part: str, bias: bool) -> list[Weight]
 def _expert_block(shape: Architecture, layers: int) -> list[Weight]:
     """The routers, experts and shared experts of so many layers."""
     found = _times(_mlp(shape, shape.expert_ffn, "experts", shape.expert_bias), shape.experts * layers, shape.experts_per_token * layers)
-    found += _times(_mlp(shape, shape.shared_ffn, "shared_experts", False), layers, layers)
+    found += _times(_mlp(shape, shape.shared_ffn, "shared_experts", shape.mlp_bias), layers, layers)
     gate = [Weight("shared_experts", "shared_gate", 1, shape.hidden)] if shape.shared_gate else []
     router = [Weight("router", "router", shape.experts, shape.hidden, bias=shape.router_bias)] if shape.experts else []
     return found + _times(gate + router, layers, layers)

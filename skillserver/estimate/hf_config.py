@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from skillserver import tables
 from skillserver.errors import BadRequest
@@ -24,7 +24,7 @@ from skillserver.estimate.shape import Architecture, Latent, Norm, QkNorm
 
 TRAITS = ("gated", "norm", "norms_per_layer", "qkv_bias", "out_bias", "mlp_bias", "head_bias", "sinks", "qk_norm", "embedding_norm",
           "expert_bias", "router_bias", "shared_gate")  # fmt: skip
-NEEDED = "model_type, hidden_size, num_hidden_layers, num_attention_heads, num_key_value_heads, intermediate_size, vocab_size, tie_word_embeddings"
+NEEDED = "hidden_size, num_hidden_layers, num_attention_heads, num_key_value_heads, intermediate_size, vocab_size, tie_word_embeddings"
 PARTS_BESIDE_TEXT = ("vision_config", "audio_config")
 
 
@@ -50,14 +50,14 @@ class Family(tables.Record):
     shared_gate: bool = False
     own_head_dim: bool = True
     kv_heads: Literal["grouped", "all", "falcon"] = "grouped"
-    ffn_keys: list[str] = list(hf_fields.FFN)
+    ffn_keys: list[str] = Field(list(hf_fields.FFN))
     ffn_factor: int = 0
     windows: hf_layers.Windows = "none"
     window_every: int = 0
     experts: hf_layers.Experts = "none"
     mixer: hf_layers.Mixer = "attention"
-    when: dict[str, dict[str, Any]] = {}
-    defaults: dict[str, Any] = {}
+    when: dict[str, dict[str, Any]] = Field({})
+    defaults: dict[str, Any] = Field({})
 
 
 class Reading(NamedTuple):
@@ -106,9 +106,9 @@ def _family(config: Mapping[str, Any]) -> tuple[str, Family]:
         if kind in row.model_types:
             return kind, row
     seen = f"model_type {kind!r}" if kind else "a config without model_type"
-    raise BadRequest("unknown_model_type", f"model: {seen} cannot be read: its layers are not known, and a guess would be silently wrong", valid=model_types(),
-                     next=f"if its layers are those of a type listed, pass model_type as that one with {NEEDED.removeprefix('model_type, ')}; else pass "
-                     "params_total (and params_active) or architecture to the tools that take them")  # fmt: skip
+    raise BadRequest("unknown_model_type", f"model: {seen} cannot be read: its layers are not known and a guess would be wrong without a sign",
+                     valid=model_types(), next=f"if its layers are those of a type listed, name that one and pass {NEEDED}; "
+                     "else pass params_total (and params_active) or architecture to the tools that take them")  # fmt: skip
 
 
 def _sizes(config: Mapping[str, Any], family: Family) -> dict[str, Any]:
@@ -164,10 +164,10 @@ def _experts(config: Mapping[str, Any], family: Family) -> dict[str, Any]:
     if not experts or (family.experts == "offset" and experts == 1):  # Jamba with one expert has a plain MLP
         return {}
     width = optional(config, ("moe_intermediate_size",)) or size(config, hf_fields.FFN)
-    shared = optional(config, ("n_shared_experts",))
+    shared = optional(config, ("n_shared_experts",)) or (1 if family.experts == "listed" else 0)
     return {
         "experts": experts, "experts_per_token": size(config, hf_fields.PER_TOKEN), "expert_ffn": width,
-        "shared_ffn": width * shared if shared else width if family.experts == "listed" else optional(config, ("shared_expert_intermediate_size",)) or 0,
+        "shared_ffn": width * shared or optional(config, ("shared_expert_intermediate_size",)) or 0,
         "dense_layers": hf_layers.dense_layers(config, family.experts),
     }  # fmt: skip
 

@@ -97,8 +97,9 @@ def state_space(config: Mapping[str, Any], mixer: Mixer) -> dict[str, Any]:
         count = layers
         names = {"state": "state_size", "kernel": "conv_kernel", "expand": "expand", "rank": "time_step_rank", "bias": "use_bias",
                  "conv_bias": "use_conv_bias"}  # fmt: skip
+    named = hf_fields.optional(config, ("intermediate_size",)) if mixer == "mamba" else None  # Mamba alone lets it win over expand
     values: dict[str, Any] = {
-        "kind": "mamba2" if mixer == "mamba2" else "mamba", "inner": int(float(config[names["expand"]]) * hidden),
+        "kind": "mamba2" if mixer == "mamba2" else "mamba", "inner": named or int(float(config[names["expand"]]) * hidden),
         "state": hf_fields.size(config, (names["state"],)), "kernel": hf_fields.size(config, (names["kernel"],)),
         "bias": bool(config.get(names["bias"])), "conv_bias": bool(config.get(names["conv_bias"])), "inner_norms": mixer == "jamba",
     }  # fmt: skip

@@ -1,7 +1,7 @@
 """Whatever a caller knows of a model -> what an estimate needs: parameters, active parameters, attention size.
 
-Knows names (data/models.toml), Hugging Face configs, the contract's `architecture` dict and bare counts, and says what
-it had to assume. Refuses contradictions instead of choosing a side. Does not download configs.
+Knows names and Hugging Face configs (known_models.py), the contract's `architecture` dict and bare counts, and says
+what it had to assume. Refuses contradictions instead of choosing a side. Does not download configs.
 
 >>> size_of(model="llama-3-8b").total
 8030261248
@@ -10,20 +10,19 @@ it had to assume. Refuses contradictions instead of choosing a side. Does not do
 from __future__ import annotations
 
 import difflib
-import json
 import math
-import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import ValidationError
 
-from skillserver import tables
 from skillserver.errors import BadRequest
 from skillserver.estimate import architecture as shapes
-from skillserver.estimate import hf_config
+from skillserver.estimate import known_models
 from skillserver.estimate.architecture import Architecture
+from skillserver.estimate.hf_config import Reading
+from skillserver.estimate.known_models import known
 from skillserver.units import parse_count, show_count
 
 FIELDS = ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "experts", "experts_per_token", "head_dim", "expert_ffn", "gated", "tied")
@@ -32,21 +31,12 @@ MISMATCH = 1.5  # a dense count this far from what the shape can give is a slip 
 SAME = 0.03  # a count this near to a reading of the shape confirms it
 WIDTH_PER_LAYER = 110  # hidden / layers of published dense models: 102 (Llama 70B) to 130 (Llama 405B)
 SIZES = (1e3, 1e15)
-
-
-class Known(tables.Record):
-    """One row of models.toml."""
-
-    id: str
-    aliases: list[str]
-    params_published: int | None = None
-    config: dict[str, Any]
-    source: str
+__all__ = ["Size", "known", "shape_of", "size_of"]
 
 
 @dataclass(frozen=True)
 class Size:
-    """What FLOPs and hours need. `lookup` parameters are read, not multiplied; `shape` is None for bare counts."""
+    """What FLOPs and hours need. `lookup` parameters are read, not multiplied; `layers` are those with attention; no `shape` for bare counts."""
 
     total: float
     active: float
@@ -58,11 +48,6 @@ class Size:
     assumptions: list[str] = field(default_factory=list)
 
 
-def known() -> tuple[Known, ...]:
-    """Every model that has a name here."""
-    return tables.load("models.toml", Known)
-
-
 def size_of(*, model: str | Mapping[str, Any] | None = None, params_total: float | None = None, params_active: float | None = None,
             architecture: Mapping[str, Any] | None = None) -> Size:  # fmt: skip
     """The size of what was described. Raises BadRequest naming the field when it is unknown, absurd or contradictory."""
@@ -70,7 +55,8 @@ def size_of(*, model: str | Mapping[str, Any] | None = None, params_total: float
         if params_total is not None or params_active is not None or architecture is not None:
             raise BadRequest("two_models", "model was given together with params_total, params_active or architecture", next="pass one or the other")
         named = isinstance(model, str) and not model.lstrip().startswith("{")
-        return _of_shape(shape_of(model), f"shape of {model}" if named else "shape of the config given")
+        reading = known_models.reading_of(model)
+        return _of_shape(reading.shape, f"shape of {model}" if named else "shape of the config given", _beside(reading))
     if params_total is None and architecture is None:
         raise BadRequest("no_model", "nothing says how large the model is", next="pass model, params_total, or architecture")
     if params_total is None:
@@ -81,39 +67,23 @@ def size_of(*, model: str | Mapping[str, Any] | None = None, params_total: float
 
 
 def shape_of(model: str | Mapping[str, Any]) -> Architecture:
-    """The architecture of a known name or of a Hugging Face config (a dict, or its JSON text). Raises BadRequest."""
-    if isinstance(model, str) and model.lstrip().startswith("{"):
-        try:
-            model = json.loads(model)
-        except ValueError as problem:
-            raise BadRequest("bad_config", f"model looks like JSON and is not: {problem}", next="pass the config as an object") from problem
-    if isinstance(model, Mapping):
-        return hf_config.from_config(model)
-    plain = _plain(model)
-    for row in known():
-        if plain in map(_plain, (row.id, *row.aliases)):
-            return hf_config.from_config(row.config)
-    names = [row.id for row in known()]
-    near = difflib.get_close_matches(plain, names, 5, 0.5)
-    raise BadRequest(
-        "unknown_model",
-        f"model {model!r} is not among the {len(names)} known ones",
-        valid=near + [name for name in names if name not in near],
-        next="pass its Hugging Face config.json as model, or params_total (with params_active for experts)",
-    )
+    """The architecture of a known name or of a Hugging Face config (a dict, its JSON text or a file). Raises BadRequest."""
+    return known_models.reading_of(model).shape
 
 
-def _plain(name: str) -> str:
-    """`meta-llama/Llama-2-7b-hf` -> `llama-2-7b`."""
-    return re.sub(r"[-_ ]+", "-", re.sub(r"-(hf|base|instruct)$", "", name.lower().strip().rsplit("/", 1)[-1]))
+def _beside(reading: Reading) -> list[str]:
+    """What a config left open, and that it was read in part."""
+    return [*([] if reading.scope == "whole model" else [reading.scope]), *reading.notes]
 
 
-def _of_shape(shape: Architecture, said: str) -> Size:
+def _of_shape(shape: Architecture, said: str, more: Iterable[str] = ()) -> Size:
     count = shapes.parameters(shape)
-    notes = [said]
+    notes = [said, *more]
+    if shape.state_layers:
+        notes.append(f"{shape.state_layers} state-space layers: their scan, about 1% of the FLOPs, is not counted")
     if shape.sliding_window:
         notes.append(f"sliding window of {shape.sliding_window} tokens not used: attention is counted in full")
-    return Size(count.total, count.active, count.lookup, shape.layers, shapes.score_width(shape), bool(shape.experts), shape, notes)
+    return Size(count.total, count.active, count.lookup, shape.attention_layers, shapes.score_width(shape), bool(shape.experts), shape, notes)
 
 
 def _of_counts(total: float, active: float | None, fields: dict[str, Any] | None) -> Size:

@@ -69,8 +69,21 @@ def test_dense_and_sparse_peaks_are_never_confused():
 
 def test_a_peak_that_no_source_gives_is_none():
     assert catalogue.peak_tflops(catalogue.accelerator("V100-16GB-SXM"), "bf16") is None
-    assert catalogue.peak_tflops(catalogue.accelerator("RTX5060-8GB"), "bf16") is None
+    assert catalogue.peak_tflops(catalogue.accelerator("B300-288GB-SXM"), "fp4") is None
     assert catalogue.peak_tflops(catalogue.accelerator("A100-80GB-SXM"), "fp8") is None
+
+
+def test_a_derived_peak_counts_fp32_accumulation_and_says_that_it_is_derived():
+    """512 flop a clock and SM, as on RTX 3090, 4090 and 5090; the printed 614 is sparse fp4, 16 times that."""
+    part = catalogue.accelerator("RTX5060-8GB")
+    assert part.tensor["bf16"] == pytest.approx(part.sm_count * part.boost_clock_mhz * 512 / 1e6, abs=0.1)
+    assert part.sparse["fp4"] == pytest.approx(16 * part.tensor["bf16"], rel=0.01)
+    assert "derived" in part.doubt
+
+
+@pytest.mark.parametrize("part", catalogue.accelerators(), ids=lambda part: part.id)
+def test_every_source_of_a_part_can_be_opened(part):
+    assert all("https://" in source or "http://" in source for source in part.sources)
 
 
 def test_an_unknown_precision_is_refused():
