@@ -26,14 +26,21 @@ HOMES = {
     "search_knowledge": "knowledge",
     "read_knowledge": "knowledge",
     "explain_error": "diagnose",
+    "diagnose_training_log": "training_log",
+    "diagnose_hang": "hang",
     "check_gpu_health": "health",
     "estimate_gpu_hours": "estimate",
+    "estimate_memory": "memory",
     "run_mamf": "measure",
     "run_all_reduce_bench": "measure",
     "wait_job": "jobs",
+    "describe_model": "models",
+    "diagnose_memory": "device_memory",
     "plan_checkpoints": "checkpoints",
+    "compare_accelerators": "accelerators",
 }
 PUBLISHED = "tools.json"
+LONGEST_NAME = 60  # characters of an unknown name worth repeating
 
 
 @dataclass(frozen=True)
@@ -105,10 +112,23 @@ def find(name: str) -> Listed:
     """The tool of that name or alias. Raises BadRequest with the near ones first."""
     if name in BY_NAME:
         return BY_NAME[name]
-    near = difflib.get_close_matches(name, BY_NAME, 2, cutoff=0.5)
-    rest = [tool.name for tool in ALL if tool.name not in near]
-    hint = f"skillserver call {near[0]} ..." if near else "skillserver tools"
-    raise BadRequest("unknown_tool", f"there is no tool {name!r}", valid=[*near, *rest], next=hint)
+    near = difflib.get_close_matches(name, BY_NAME, 1, cutoff=0.5)
+    raise _unknown(name, [tool.name for tool in ALL], f"skillserver call {near[0]} ..." if near else "skillserver tools")
+
+
+def unknown(name: str, offered: list[str]) -> BadRequest:
+    """The error for a tool that a server does not offer; the nearest of those it offers come first."""
+    if name in BY_NAME:
+        tool = BY_NAME[name]
+        way = f"--tools {tool.name}" + (", without --read-only, over HTTP also with --allow-run" if tool.runs else "")
+        return BadRequest("not_offered", f"{name} is not offered by this server", valid=offered, next=f"ask your user to start it with {way}")
+    return _unknown(name, offered, "call one of these")
+
+
+def _unknown(name: str, known: list[str], next: str) -> BadRequest:
+    near = difflib.get_close_matches(name, known, 2, cutoff=0.5)
+    shown = repr(name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}...")
+    return BadRequest("unknown_tool", f"there is no tool {shown}", valid=[*near, *(other for other in known if other not in near)], next=next)
 
 
 def select(*, toolsets: Iterable[str] = ("core",), names: Iterable[str] = (), read_only: bool = False, run: bool = True) -> list[Listed]:

@@ -25,6 +25,7 @@ class Blocks:
     """Collects the lines under a head."""
 
     name = "olmo"
+    late = False
 
     def __init__(self) -> None:
         self._head: tuple[int, int] | None = None

@@ -22,12 +22,15 @@ class DeepSpeed:
     """The three kinds of lines; one without a loss still says how far the run got."""
 
     name = "deepspeed"
+    late = False
 
     def __init__(self) -> None:
         self._skipped = 0.0
 
     def read(self, text: str) -> Record | None:
         """The record of a line, None when it is not one of these."""
+        if "step" not in text or not ("skipped=" in text or "iter time" in text or "RunningAvg" in text):
+            return None
         if match := LOSS.search(text):
             return Record(step=int(match[1]), loss=number(match[2]), step_time_s=number(match[3]))
         if match := STEP.search(text):

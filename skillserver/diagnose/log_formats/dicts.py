@@ -25,6 +25,7 @@ class Dicts:
     """Remembers the longest progress bar, which is the training one."""
 
     name = "hf_stdout"
+    late = False
 
     def __init__(self) -> None:
         self._step: int | None = None

@@ -79,4 +79,3 @@ def _columns(text: str) -> Iterator[tuple[str, Any]]:
     longest = max(map(len, lists.values()), default=0)
     for place in range(longest):
         yield "", {key: value[place] for key, value in lists.items() if len(value) == longest}
-

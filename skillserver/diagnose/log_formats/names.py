@@ -39,11 +39,11 @@ class Record:
 
 
 EXACT: dict[str, tuple[str, int, float]] = {
-    **{name: ("step", 1, 1.0) for name in ("step", "iteration", "iter", "steps", "trainstep", "iternum")},
-    **{name: ("step", 0, 1.0) for name in ("globalstep", "numupdates", "trainerglobalstep", "validnumupdates", "trainnumupdates", "traininglobalstep")},
-    **{name: ("grad_norm", 0, 1.0) for name in ("gradnorm", "gnorm", "norm", "totalgradnorm", "gradientnorm", "l2normgradglobal", "traingradnorm")},
-    **{name: ("lr", 0, 1.0) for name in ("lr", "learningrate", "optimlr", "trainlr", "trainlearningrate")},
-    **{name: ("tokens_per_s", 0, 1.0) for name in ("tps", "tgs", "wps", "toks", "tokenspersec", "tokenspersecond", "trainwps")},
+    **dict.fromkeys(("step", "iteration", "iter", "steps", "trainstep", "iternum"), ("step", 1, 1.0)),
+    **dict.fromkeys(("globalstep", "numupdates", "trainerglobalstep", "validnumupdates", "trainnumupdates"), ("step", 0, 1.0)),
+    **dict.fromkeys(("gradnorm", "gnorm", "norm", "totalgradnorm", "gradientnorm", "l2normgradglobal", "traingradnorm"), ("grad_norm", 0, 1.0)),
+    **dict.fromkeys(("lr", "learningrate", "optimlr", "trainlr", "trainlearningrate"), ("lr", 0, 1.0)),
+    **dict.fromkeys(("tps", "tgs", "wps", "toks", "tokenspersec", "tokenspersecond", "trainwps"), ("tokens_per_s", 0, 1.0)),
     "samplespersecond": ("tokens_per_s", 8, 1.0),
     "samplessec": ("tokens_per_s", 8, 1.0),
     "numberofskippediterations": ("skipped", 0, 1.0),
@@ -54,7 +54,7 @@ EXACT: dict[str, tuple[str, int, float]] = {
     "tel": ("eval_loss", 0, 1.0),
     "trl": ("loss", 0, 1.0),
 }  # fmt: skip
-USUAL_LOSS = ("lmloss", "loss", "trainloss", "trainlossstep", "reducedtrainloss", "traincrossentropyloss", "traincelossavg", "traincelosstotal",
+USUAL_LOSS = ("lmloss", "reducedtrainloss", "loss", "trainloss", "trainlossstep", "traincrossentropyloss", "traincelossavg", "traincelosstotal",
               "losstrain", "losstraintotal", "traincel", "totalloss", "globalavgloss", "globalavglosses", "globalloss")  # fmt: skip
 AUXILIARY = re.compile(r"aux|balanc|zloss|gate|router|mtp|penalty|klloss|lossz|regular|distill|entropyloss$|lossavg20|max|min|std")
 EVALUATION = re.compile(r"(?:^|[^a-z])(?:e?val|eval\w{0,10}|valid\w{0,10}|test|dev)(?:[^a-z]|$|loss)")

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 
-from skillserver.diagnose.log_formats.names import Record, record
+from skillserver.diagnose.log_formats.names import Record, layout, record
 
 HEAD = re.compile(r"\b(?:iteration|global_step|step):?\s+(\d+)(?:\s*/\s*(\d+))?\s*\|")
 EVALUATION = re.compile(r"(?:validation|valid|test) loss at (?:iteration )?(\d+)?.{0,80}?\| ([\w -]*loss) value: (\S+)")
@@ -28,10 +28,19 @@ class Pipes:
 
     def __init__(self) -> None:
         self._open: list[str] = []
+        self._plan: list[tuple[int, str, str, float]] = []
+        self._cells = 0
+        self._wants_loss = False
+        self.late = False  # the record was that of an earlier line, and this line is not part of it
 
     def read(self, text: str) -> Record | None:
-        """The record that this line is or completes."""
-        head = HEAD.search(text)
+        """The record that this line is, completes or, by not going on with it, ends."""
+        self.late = False
+        if "|" not in text and not self._open:
+            return None
+        head = (
+            HEAD.search(text) if ("iter" in text or "step" in text) and "loss at" not in text else None
+        )  # "validation loss at iteration 10 |" is no report
         if self._open:
             return self._continue(text, head)
         if head is None:
@@ -51,44 +60,60 @@ class Pipes:
 
     def _continue(self, text: str, head: re.Match[str] | None) -> Record | None:
         """Join a broken report without a blank: names are compared without blanks, so either kind of break reads."""
-        if head is None and "|" in text and len(self._open) < WRAPPED and "time (ms)" not in text:
+        goes_on = head is None and "|" in text and not self._open[-1].endswith("|")
+        if goes_on and len(self._open) < WRAPPED and "time (ms)" not in text:
             self._open.append(RANK.sub("", text).strip())
             return self.close() if text.rstrip().endswith("|") else None
         before = self.close()
         self._open = []
-        if head is not None and before is None:
-            return self._parse(text, head)
         if head is not None:
             self._open = [text]
+        self.late = head is None
         return before
 
-    def _parse(self, text: str, head: re.Match[str]) -> Record:
-        names, values = [], []
-        for cell in text[head.end() :].split("|"):
-            key, colon, value = cell.partition(":")
-            if colon:
-                names.append(key)
-                values.append(value.strip())
-        found = record(tuple(names), values)
+    def _parse(self, text: str, head: re.Match[str]) -> Record | None:
+        cells = text[head.end() :].split("|")
+        found = self._as_before(cells)
+        if found is None:
+            pairs = [(place, *cell.partition(":")[::2]) for place, cell in enumerate(cells) if ":" in cell]
+            names = tuple(name for _place, name, _value in pairs)
+            found = record(names, [value.strip() for _place, _name, value in pairs])
+            self._plan = [(pairs[at][0], f"{pairs[at][1]}:", column, factor) for at, column, factor in layout(names)]
+            self._cells = len(cells)
+            self._note(found, text)
+        else:
+            found.wants_loss = self._wants_loss
+            _unsay(found)
         if found.step is None:
             found.step = int(head[1])
-        found.total = int(head[2]) if head[2] else 0
-        self._note(found, text)
+        found.total = int(head[2]) if head[2] and self.name != "nemo" else 0  # NeMo counts within an epoch
+        return found if found.wants_loss or found.loss is not None or found.grad_norm is not None else None
+
+    def _as_before(self, cells: list[str]) -> Record | None:
+        """Read the cells by the places where the last report had them; None when they are not laid out alike."""
+        if len(cells) != self._cells:
+            return None
+        found = Record()
+        for place, start, column, factor in self._plan:
+            cell = cells[place]
+            if column == "step" or not cell.startswith(start):
+                return None
+            try:
+                setattr(found, column, float(cell[len(start) :]) * factor)
+            except ValueError:
+                return None
         return found
 
     def _note(self, found: Record, text: str) -> None:
-        """Undo this family's ways of saying nothing."""
-        if found.grad_norm == 0.0:
-            found.grad_norm = None
-        if found.loss_scale is not None and found.loss_scale <= 0:
-            found.loss_scale = None
+        """Which of the family it is, and its ways of saying nothing undone."""
+        _unsay(found)
         if "consumed samples" in text or found.skipped is not None:
             self.name, found.wants_loss = "megatron", True
         elif "reduced_train_loss" in text or "consumed_samples" in text:
             self.name = "nemo"
-            found.total = 0  # counts within an epoch
         elif "tokens_per_sec" in text or "consumed_tokens" in text:
             self.name = "nanotron"
+        self._wants_loss = found.wants_loss
 
     def _evaluation(self, text: str) -> Record | None:
         if " loss" not in text or not LOOSE_EVALUATION.search(text) or not (match := EVALUATION.search(text)):
@@ -96,3 +121,11 @@ class Pipes:
         found = record((match[2] + " valid loss",), (match[3],))
         found.step = int(match[1]) if match[1] else None
         return found if found.eval_loss is not None and found.step is not None else None
+
+
+def _unsay(found: Record) -> None:
+    """A norm of exactly 0 and a loss scale below 0 are not values."""
+    if found.grad_norm == 0.0:
+        found.grad_norm = None
+    if found.loss_scale is not None and found.loss_scale <= 0:
+        found.loss_scale = None

@@ -19,6 +19,7 @@ class Table:
     """Remembers the header."""
 
     name = "csv"
+    late = False
 
     def __init__(self) -> None:
         self._names: tuple[str, ...] = ()
@@ -26,7 +27,7 @@ class Table:
 
     def read(self, text: str) -> Record | None:
         """The record of a row; a header gives none."""
-        if "loss" in text.lower() and self._is_header(text):
+        if ("loss" in text or "LOSS" in text or "Loss" in text) and self._is_header(text):
             return None
         if not self._names or text.count(self._mark) < len(self._names) - 1:
             return None
@@ -34,7 +35,7 @@ class Table:
         if len(cells) != len(self._names) or not _is_data(cells):
             return None
         found = record(self._names, cells)
-        told = (found.loss, found.eval_loss, found.grad_norm)
+        told = (found.loss, found.eval_loss, found.grad_norm, found.lr)
         return found if any(value is not None for value in told) else None
 
     def close(self) -> Record | None:
@@ -46,7 +47,7 @@ class Table:
         cells = [cell.strip().strip('"') for cell in text.split(mark)]
         if len(cells) < 2 or any(not 0 < len(cell) <= 80 or number(cell) is not None or set(cell) & set("{}=:'") for cell in cells[1:]):
             return False
-        if any(len(cell) > 80 or " " in cell.strip() and cell.count(" ") > 3 for cell in cells):
+        if any(len(cell) > 80 or (" " in cell.strip() and cell.count(" ") > 3) for cell in cells):
             return False
         if not any(column in ("loss", "eval_loss") for _place, column, _factor in layout(tuple(cells))):
             return False

@@ -32,7 +32,7 @@ LOOSE_LOSS = re.compile(rf"\b([A-Za-z][\w/.-]{{0,40}}|)[ _]?(loss|lr|grad[_ ]?no
 
 def titan(text: str) -> Record | None:
     """torchtitan: `step:  4  loss:  7.62585  grad_norm: 26.6250  memory: ...  tps: 10,050`."""
-    match = TITAN.search(text)
+    match = TITAN.search(text) if "step:" in text and "oss:" in text else None
     if not match:
         return None
     pairs = [("loss", match[2]), *TITAN_PAIR.findall(text)]
@@ -43,6 +43,8 @@ def titan(text: str) -> Record | None:
 
 def nanogpt(text: str) -> Record | None:
     """nanoGPT: `iter 9: loss 5.8, time 148.74ms, mfu 1%` and `step 0: train loss 10.9, val loss 10.9`."""
+    if "loss " not in text:
+        return None
     if match := NANOGPT.search(text):
         time_ms = number(match[3])
         return Record(step=int(match[1]), loss=number(match[2]), step_time_s=None if time_ms is None else time_ms / 1e3)
@@ -53,7 +55,7 @@ def nanogpt(text: str) -> Record | None:
 
 def llmc(text: str) -> Record | None:
     """llm.c: `step 1/100 | loss 7.6 (+0.1z)| norm 6.4 (nanz)| lr 2e-05 | 90.1 ms | 50% bf16 MFU | 9000 tok/s`."""
-    match = LLMC.match(text)
+    match = LLMC.match(text) if "|" in text else None
     if not match:
         return None
     found = Record(step=int(match[1]), total=int(match[2]))
@@ -68,7 +70,7 @@ def llmc(text: str) -> Record | None:
 
 def llmc_log(text: str) -> Record | None:
     """llm.c's main.log: `s:47 trl:8.6458 lr:0.000041 norm:1.58`, `s:500 tel:5.37`."""
-    match = LLMC_LOG.match(text)
+    match = LLMC_LOG.match(text) if text.startswith("s:") else None
     if not match:
         return None
     return Record(step=int(match[1]), eval_loss=number(match[2]), loss=number(match[3]), lr=number(match[4]), grad_norm=number(match[5]))
@@ -76,7 +78,7 @@ def llmc_log(text: str) -> Record | None:
 
 def modded(text: str) -> Record | None:
     """modded-nanogpt: `step:1/6200 train_loss:10.9184 train_time:74701ms step_avg:nanms`."""
-    match = MODDED.search(text)
+    match = MODDED.search(text) if "train_time:" in text else None
     if not match:
         return None
     found = Record(step=int(match[1]), total=int(match[2]))
@@ -95,7 +97,7 @@ def fairseq(text: str) -> Record | None:
 
 def bar(text: str) -> Record | None:
     """A progress bar with values: NeMo 1, Lightning, any tqdm with `loss=` behind it."""
-    if "loss" not in text or "=" not in text or not (match := BAR.search(text)):
+    if "loss" not in text or "=" not in text or " [" not in text or not (match := BAR.search(text)):
         return None
     return _pairs(text, int(match[1]), int(match[2]))
 
