@@ -21,6 +21,7 @@ USES = {
     "read_knowledge": "a section id named in any answer; without an id the table of contents",
     "explain_error": "a traceback, an NCCL line or a log of a run that died: root cause before consequences",
     "diagnose_training_log": "loss, gradient norm or speed looks odd: spikes, divergence, NaN, plateau, slow GPU, hang, each with its step",
+    "diagnose_hang": "ranks wait and nothing moves: Flight Recorder dumps or stacks of all ranks name the one that is missing",
     "check_gpu_health": "a suspected or new node: live, or from pasted nvidia-smi -q, -q -x and kernel logs",
     "estimate_gpu_hours": "before money is spent: GPU-hours, days and cost with an 80% interval",
     "estimate_memory": "before a job starts: does it fit, where GPU memory goes, what to change",
@@ -40,6 +41,8 @@ def instructions(offered: Iterable[registry.Listed]) -> str:
     names = [tool.name for tool in offered]
     lines = ["Know-how and tools for setting up GPU clusters, training large models and finding out why a run broke."]
     lines += [f"- {name}: {USES[name]}" for name in names if name in USES]
+    if others := [name for name in names if name not in USES]:
+        lines.append(f"Also: {', '.join(others)}.")
     lines.append(READING)
     if "run_mamf" in names:
         lines.append("run_* tools answer within wait_s or return state=running and a job_id for wait_job. They refuse busy GPUs and login nodes.")

@@ -5,8 +5,9 @@ stage, and the optimizer step. The worst of first and last stage and of these mo
 torch's maximum, `reserved` adds what the caching allocator cannot use, `device` adds context and NCCL.
 Does not know other processes on the GPU, data on it, evaluation, or uneven loads of experts.
 
->>> round(peak(plan(shape_of("llama-3-8b"), seq_len=8192, sharding="fsdp", n_accelerators=8)).device.expected)
-60
+>>> job = plan(shape_of("llama-3-8b"), seq_len=8192, sharding="fsdp", recompute="full", sizes={"dp": 8})
+>>> round(peak(job).device.expected)
+37
 """
 
 from __future__ import annotations
@@ -74,10 +75,10 @@ def in_flight(plan: Plan, stage: Stage) -> float:
     1F1B: stages still ahead, itself included, at most the micro-batches of a step. Interleaved with v chunks a stage:
     times 1 + (p-1)/(p v) on the first (Korthikanti et al., arXiv 2205.05198, sec. 4.2.3).
     """
-    ahead = plan.pp - stage.index
+    ahead = plan.pp - stage.number
     if plan.micro_batches:
         ahead = min(ahead, plan.micro_batches)
-    return ahead * (1 + (plan.pp - 1) / (plan.pp * plan.chunks)) if plan.chunks > 1 and stage.index == 0 else ahead
+    return ahead * (1 + (plan.pp - 1) / (plan.pp * plan.chunks)) if plan.chunks > 1 and stage.number == 0 else ahead
 
 
 def activations(plan: Plan, stage: Stage) -> Term:

@@ -100,7 +100,7 @@ def attention(plan: Plan) -> Saved:
     wide, narrow = shape.attention_width, shape.kv_width
     every = adapts_every_linear(plan)
     whole = linear_input(plan, shape.hidden, adapters=3 if every else 2)
-    cut = size * (2 * wide + 2 * narrow) + 4 * shape.heads
+    cut: float = size * (2 * wide + 2 * narrow) + 4 * shape.heads
     if plan.peft in ("lora", "qlora") and every:
         cut += LORA_DROPOUT * size * wide
     if shape.qk_norm != "none" and shape.norm == "rms":

@@ -4,8 +4,8 @@ Each change is tried alone on the same request; when none suffices alone they ar
 is what each costs in speed (training/memory#reducing-memory-in-order-of-slowdown), not how much memory it saves. Only
 changes that keep the model, the data and what is trained are offered. A change must leave room for the estimate's error.
 
->>> suggest(shape, {"seq_len": 8192, "sharding": "none", ...}, 79.2)[0].arguments
-{'sharding': 'zero3'}
+>>> suggest(llama_3_8b, {"seq_len": 4096, "micro_batch": 2, "sharding": "fsdp", "sizes": {"n_accelerators": 8}}, 60)[0].arguments
+{'activation_recompute': 'selective'}
 """
 
 from __future__ import annotations

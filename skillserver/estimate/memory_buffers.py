@@ -2,8 +2,8 @@
 
 Sizes come from the program's own defaults (data/memory_allowances.toml). Knows one GPU; not the links between them.
 
->>> loss(plan(shape_of("llama-3-8b"), seq_len=8192, sharding="fsdp", n_accelerators=8)).bytes / 2**30
-11.93...
+>>> round(loss(plan(shape_of("llama-3-8b"), seq_len=8192, sharding="fsdp")).bytes / 2**30, 2)
+12.05
 """
 
 from __future__ import annotations
@@ -49,9 +49,13 @@ def _fsdp(plan: Plan, here: Counts, stage: Stage) -> list[Term]:
         formula = f"{here.every / 1e9:.3f}e9 x (16-bit weights, kept between micro-batches, + fp32 gradients until the last)"
         return [Term("gathered weights and gradients", size, formula, "convention", 0.7, 1.05)]
     tables = here.tables * plan.bytes_16
-    found = [_layer(plan, here, stage, GATHERED_LAYERS), Term("gathered tables", tables, "token table and head in 16 bits", "convention", 0.5, 2.0, True)]
+    found = [
+        _layer(plan, here, stage, GATHERED_LAYERS),
+        Term("gathered tables", tables, "token table and head in 16 bits", "convention", 0.5, 2.0, True),
+    ]
     if plan.peft == "none":
-        found.append(Term("gradients before reduction", (here.dense + here.experts) / stage.layers * (2 + 4), "one layer, 16 bits and fp32", "convention", 0.5, 2, True))  # fmt: skip
+        size = (here.dense + here.experts) / stage.layers * (2 + 4)
+        found.append(Term("gradients before reduction", size, "one layer, 16 bits and fp32", "convention", 0.5, 2, True))
     return found
 
 
@@ -78,7 +82,8 @@ def backward_working_set(plan: Plan, *, recomputed: bool) -> list[Term]:
     """The layer that backward is in: what it recomputed, the gradients inside it, and the inputs that tensor parallelism gathers."""
     shape, size = plan.shape, plan.bytes_16
     wide = max(shape.ffn * (1 + shape.gated), shape.expert_ffn * shape.experts_per_token * 2, shape.attention_width)
-    found = [Term("gradients inside a layer", plan.tokens * size * (2 * shape.hidden + 2 * wide / plan.tp), "largest tensors of one layer", "derived", 0.5, 1.5, True)]  # fmt: skip
+    inside = plan.tokens * size * (2 * shape.hidden + 2 * wide / plan.tp)
+    found = [Term("gradients inside a layer", inside, "largest tensors of one layer", "derived", 0.5, 1.5, True)]
     if recomputed:
         found.append(Term("layer recomputed", plan.tokens * saved(plan).on_one(plan), "one layer with nothing recomputed", "derived", 0.7, 1.2, True))
     return found
@@ -108,5 +113,3 @@ def capacity_gib(part: Accelerator) -> float:
     """GiB of a part that programs can use."""
     kind = "capacity_gddr" if part.id.startswith(GDDR) else "capacity_hbm"
     return part.memory_gb * allowance(kind).value
-
-

@@ -38,7 +38,9 @@ def _divides(name: str, size: int, what: str, whole: int) -> None:
     if whole % size:
         valid = [number for number in range(1, whole + 1) if whole % number == 0]
         near = sorted(sorted(valid, key=lambda number: abs(number - size))[:NEAREST])
-        raise BadRequest(f"bad_{name}", f"{name} {size} does not divide the {whole} {what}", valid=map(str, near), next=f"pass one of these as {name}")
+        raise BadRequest(
+            f"bad_{name}", f"{name} {size} does not divide the {whole} {what}", valid=map(str, near), next=f"pass one of these as {name}"
+        )
 
 
 def _data_parallel(sizes: Mapping[str, int | None], others: int) -> int:
@@ -48,7 +50,11 @@ def _data_parallel(sizes: Mapping[str, int | None], others: int) -> int:
         return dp or 1
     if n % others or n < others or (dp and dp * others != n):
         near = sorted({max(n // others, 1) * others, (n // others + 1) * others})
-        said = f"tp x pp x cp x dp = {others * (dp or 1)} is not n_accelerators {n}" if dp else f"tp x pp x cp = {others} does not divide n_accelerators {n}"
+        said = (
+            f"tp x pp x cp x dp = {others * (dp or 1)} is not n_accelerators {n}"
+            if dp
+            else f"tp x pp x cp = {others} does not divide n_accelerators {n}"
+        )
         fits = f"dp={n // others}, or " if n % others == 0 and n >= others else ""
         raise BadRequest("bad_layout", said, valid=[f"n_accelerators={number}" for number in near], next=f"pass {fits}another count")
     return n // others
@@ -62,6 +68,7 @@ def _experts(shape: Architecture, ep: int, rare: Mapping[str, Any], ranks: int) 
     if shape.experts:
         _divides("ep", ep, "experts", shape.experts)
     if ranks % (ep * etp):
-        raise BadRequest("bad_ep", f"ep {ep} x etp {etp} does not divide the {ranks} GPUs of a pipeline stage (tp x cp x dp)",
-                         valid=[str(n) for n in range(1, ranks + 1) if ranks % n == 0 and shape.experts % n == 0], next="pass one of these as ep")  # fmt: skip
+        fits = [str(number) for number in range(1, ranks + 1) if ranks % number == 0 and shape.experts % number == 0]
+        said = f"ep {ep} x etp {etp} does not divide the {ranks} GPUs of a pipeline stage (tp x cp x dp)"
+        raise BadRequest("bad_ep", said, valid=fits, next="pass one of these as ep")
     return etp

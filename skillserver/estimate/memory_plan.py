@@ -5,7 +5,7 @@ holds both, resolved and checked: layouts that cannot exist are refused with the
 `fsdp` (FSDP2 as in torchtitan), `megatron` (Megatron-LM, NeMo, Megatron-DeepSpeed), `deepspeed` (ZeRO under a Hugging
 Face trainer) and `torch` (one process, or DDP). Knows no bytes: see memory_states, memory_activations, memory_buffers.
 
->>> plan(shape_of("llama-3-8b"), seq_len=8192, sharding="fsdp", n_accelerators=8).dp
+>>> plan(shape_of("llama-3-8b"), seq_len=8192, sharding="fsdp", sizes={"n_accelerators": 8}).dp
 8
 """
 
@@ -150,20 +150,26 @@ def _extra(given: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in given.items():
         if name not in EXTRAS:
             raise BadRequest("bad_extra", f"extra has an unknown setting {name!r}", valid=list(EXTRAS), next="correct it")
-        reader = EXTRAS[name]
-        if isinstance(reader, tuple):
-            right = value in reader
-        else:
-            right = isinstance(value, reader) and (reader is bool or (not isinstance(value, bool) and value >= 1))
-        if not right:
-            valid = list(reader) if isinstance(reader, tuple) else []
+        wanted = EXTRAS[name]
+        if not _right(value, wanted):
+            valid = wanted if isinstance(wanted, tuple) else ["true", "false"] if wanted is bool else ["a whole number from 1"]
             raise BadRequest("bad_extra", f"extra.{name}: {value!r} does not fit", valid=valid, next=f"correct extra.{name}")
     return dict(given)
 
 
+def _right(value: Any, wanted: tuple[str, ...] | type) -> bool:
+    if isinstance(wanted, tuple):
+        return value in wanted
+    if wanted is bool:
+        return isinstance(value, bool)
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
 def _check_peft(shape: Architecture, peft: str, rank: int | None, trainable: float | None) -> None:
     if rank and peft in ("none", "adapter"):
-        raise BadRequest("lora_rank_without_lora", f"lora_rank {rank} was given with peft {peft!r}", next="pass peft='lora' or 'qlora', or drop lora_rank")
+        raise BadRequest(
+            "lora_rank_without_lora", f"lora_rank {rank} was given with peft {peft!r}", next="pass peft='lora' or 'qlora', or drop lora_rank"
+        )
     total = parameters(shape).total
     if trainable is not None and trainable > total:
         raise BadRequest("too_many_trainable", f"trainable_params {trainable:g} is more than the model's {total:,}", next="correct trainable_params")
@@ -172,7 +178,9 @@ def _check_peft(shape: Architecture, peft: str, rank: int | None, trainable: flo
 def _offload(rare: Mapping[str, Any], sharding: str) -> str:
     wanted = str(rare.get("offload", "none"))
     if wanted == "parameters" and sharding not in ("zero3", "fsdp", "hsdp"):
-        raise BadRequest("bad_offload", f"weights are offloaded only where they are sharded, not with {sharding!r}", next="pass sharding='zero3' or 'fsdp'")
+        raise BadRequest(
+            "bad_offload", f"weights are offloaded only where they are sharded, not with {sharding!r}", next="pass sharding='zero3' or 'fsdp'"
+        )
     return wanted
 
 
@@ -192,7 +200,9 @@ def _sequence_parallel(asked: bool | None, program: Program, tp: int, shape: Arc
     if tp == 1 or asked is not None:
         return bool(asked)
     found = program == "fsdp" or bool(shape.experts)
-    notes.append(f"sequence_parallel taken as {'on' if found else 'off'}: {'its tensor parallelism includes it' if found else 'a flag that is off by default'}")
+    notes.append(
+        f"sequence_parallel taken as {'on' if found else 'off'}: {'its tensor parallelism includes it' if found else 'a flag that is off by default'}"
+    )
     return found
 
 
@@ -214,7 +224,9 @@ def _shards(sharding: str, layout: Mapping[str, int], rare: Mapping[str, Any], n
     size = rare.get("shard_size") or min(max(NODE // layout["tp"], 1), ranks)
     if ranks % size:
         valid = [str(number) for number in range(1, ranks + 1) if ranks % number == 0]
-        raise BadRequest("bad_shard_size", f"extra.shard_size {size} does not divide the {ranks} data-parallel ranks", valid=valid, next="pass one of these")
+        raise BadRequest(
+            "bad_shard_size", f"extra.shard_size {size} does not divide the {ranks} data-parallel ranks", valid=valid, next="pass one of these"
+        )
     if "shard_size" not in rare:
         notes.append(f"hsdp shards taken as {size}, one node of {NODE} GPUs; extra.shard_size says otherwise")
     return int(size)

@@ -12,7 +12,8 @@ optimizer and sharding; the sharded part is divided by the ranks that share it, 
 | zero1, bf16 | 2 + 4 (+2: DeepSpeed keeps both) | 4 master + optimizer |
 | zero2 / zero3 | 2 / 0 | 2 + 4 + 4 + optimizer / 2 more |
 
->>> sum(term.bytes for term in states(plan(shape_of("llama-2-7b"), seq_len=4096, sharding="zero3"), FIRST)) / 6_738_415_616
+>>> job = plan(shape_of("llama-2-7b"), seq_len=4096, sharding="zero3")
+>>> sum(term.bytes for term in states(job, stages(job)[0])) / 6_738_415_616
 20.0
 """
 
@@ -37,7 +38,7 @@ class Stage(NamedTuple):
     """A pipeline stage: how many layers it holds, and whether it has the token table, and the head."""
 
     layers: int
-    index: int
+    number: int
     has_table: bool
     has_head: bool
 
@@ -225,5 +226,10 @@ def _frozen(plan: Plan, here: Counts) -> list[Term]:
     if plan.peft != "qlora":
         return [Term("frozen weights", here.every * size / shards, f"{here.every / 1e9:.3f}e9 x {size:g} / {shards}", "derived")]
     row = allowance("nf4")
-    four = Term("frozen 4-bit weights", linear * row.value / shards, f"{linear / 1e9:.3f}e9 x {row.value} / {shards}", "published", row.low / row.value)
-    return [four, Term("frozen tables", here.tables * size / shards, f"{here.tables / 1e9:.3f}e9 x {size:g} / {shards} (token table and head)", "derived")]
+    four = Term(
+        "frozen 4-bit weights", linear * row.value / shards, f"{linear / 1e9:.3f}e9 x {row.value} / {shards}", "published", row.low / row.value
+    )
+    return [
+        four,
+        Term("frozen tables", here.tables * size / shards, f"{here.tables / 1e9:.3f}e9 x {size:g} / {shards} (token table and head)", "derived"),
+    ]

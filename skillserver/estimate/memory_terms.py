@@ -3,7 +3,7 @@
 A `Term` is bytes on one GPU with its formula, what it rests on (`derived` from shapes, `convention` of a program,
 `published` reading, `assumed`) and bounds. Terms add; their uncertainties add in squares, as they have separate causes.
 
->>> total([Term("weights", 16 * GIB, "", "derived")]).expected
+>>> total([Term("weights", 16 * GIB, "8e9 x 2", "derived")]).expected
 16.0
 """
 

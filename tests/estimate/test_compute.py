@@ -68,7 +68,7 @@ def test_hours_are_flops_over_peak_and_share():
         ("V100-32GB-SXM", "bf16", "fp16"),
         ("h100", "int8", "bf16"),
         ("h100", "fp4", "bf16"),
-        ("RTX5060-8GB", None, "fp32"),
+        ("TPUv5e", "fp16", "bf16"),
     ],
 )
 def test_a_precision_without_a_peak_is_refused_with_those_that_have_one(part, precision, valid):

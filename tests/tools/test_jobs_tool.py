@@ -80,3 +80,8 @@ def test_a_server_of_text_shows_no_jobs():
     permissions.grant(permissions.TEXT_ONLY)
     with pytest.raises(NotHere, match="not_permitted"):
         wait_job.sync()
+
+
+def test_an_empty_list_says_what_would_fill_it():
+    shown = wait_job.sync()
+    assert (shown.state, shown.jobs, shown.next) == ("listed", [], "no job is recorded here; a run_* tool starts one")
