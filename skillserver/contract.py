@@ -33,6 +33,7 @@ from skillserver.errors import BadRequest
 P = ParamSpec("P")
 R = TypeVar("R")
 
+LISTED = 8  # bad values worth naming in one sentence
 TOOLSETS = ("core", "estimate", "measure", "health", "diagnose", "cluster")
 
 
@@ -105,7 +106,14 @@ class Tool(Generic[P, R]):
         """Some clients send lists and objects as JSON text; unwrap them where text makes no sense."""
         if not isinstance(arguments, Mapping):
             raise BadRequest("bad_arguments", f"{self.name} takes a JSON object, not {type(arguments).__name__}", valid=self.signature.parameters)
-        return {name: _from_json(value, self.arguments.model_fields.get(name)) for name, value in arguments.items()}
+        unwrapped = {name: _from_json(value, self.arguments.model_fields.get(name)) for name, value in arguments.items()}
+        reasons: list[str] = []
+        _finite(
+            {name: value for name, value in unwrapped.items() if isinstance(value, dict | list)}, "", reasons
+        )  # a number itself is seen by its field
+        if reasons:
+            raise BadRequest("bad_arguments", f"{self.name}: {'; '.join(reasons[:LISTED])}", next="pass finite numbers")
+        return unwrapped
 
     def _bound(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         try:
@@ -169,7 +177,7 @@ def _from_json(value: Any, field: FieldInfo | None) -> Any:
         return value
     try:
         return json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return value
 
 

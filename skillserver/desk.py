@@ -81,8 +81,8 @@ async def about(server: str, token_file: Path | None) -> dict[str, Any]:
 
 def token(token_file: Path | None) -> str:
     """The bearer token: --token-file, else SKILLSERVER_TOKEN."""
-    if token_file is None:
-        return paths.environment("SKILLSERVER_TOKEN")
     from skillserver import serving
 
+    if token_file is None:
+        return serving.sendable(paths.environment("SKILLSERVER_TOKEN"), "SKILLSERVER_TOKEN")
     return serving.read_token(token_file)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+LONGEST = 900  # characters of a message
 SHOWN_CHOICES = 40  # a list longer than this hides the sentence that it should explain
 
 
@@ -25,6 +26,7 @@ class SkillError(Exception):
 
     def __init__(self, code: str, message: str, *, next: str = "", valid: Iterable[str] = ()) -> None:
         self.code = code
+        message = _bounded(message)
         self.message = message if message.endswith((".", "!", "?")) else message + "."
         self.next = next
         self.valid = list(valid)
@@ -43,6 +45,14 @@ class SkillError(Exception):
     def document(self) -> dict[str, object]:
         """The same for a script: what `--json` prints."""
         return {"code": self.code, "message": self.message, "next": self.next, "valid": self.valid}
+
+
+def _bounded(message: str) -> str:
+    """A message that repeats a value of any length is cut in its middle: the reader pays for every word."""
+    if len(message) <= LONGEST:
+        return message
+    head, tail = LONGEST * 2 // 3, LONGEST // 3
+    return f"{message[:head]} ... ({len(message) - head - tail:,} characters left out) ... {message[-tail:]}"
 
 
 class BadRequest(SkillError):

@@ -14,6 +14,7 @@ from typing import Any
 from skillserver.errors import BadRequest
 
 RANK = {"warning": 1, "critical": 2}
+ENDED_BADLY = ("cancelled", "failed", "lost")
 LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -32,8 +33,9 @@ def _document(text: str) -> dict[str, Any]:
     raw = _read(text)
     try:
         parsed = json.loads(raw) if raw.strip() else {}
-    except ValueError as problem:
-        raise BadRequest("bad_json", f"the arguments are not JSON: {problem}", next='pass {"name": value}, @file.json, - or name=value') from None
+    except (ValueError, RecursionError) as problem:
+        why = "nested too deeply" if isinstance(problem, RecursionError) else problem
+        raise BadRequest("bad_json", f"the arguments are not JSON: {why}", next='pass {"name": value}, @file.json, - or name=value') from None
     if not isinstance(parsed, dict):
         raise BadRequest("bad_json", f"the arguments are a JSON {type(parsed).__name__}", next="pass one JSON object")
     return parsed
@@ -44,8 +46,12 @@ def _read(text: str) -> str:
         if text == "-":
             return sys.stdin.read()
         return Path(text[1:]).read_text(encoding="utf-8") if text.startswith("@") else text
-    except (OSError, UnicodeDecodeError) as problem:
-        raise BadRequest("bad_input", f"{text} cannot be read as text: {problem}") from None
+    except OSError as problem:
+        raise BadRequest("bad_input", f"{text[1:]!r} cannot be read: {problem.strerror}", next="check the path after @") from None
+    except UnicodeDecodeError as problem:
+        place = "stdin" if text == "-" else repr(text[1:])
+        raise BadRequest("bad_input", f"{place} is not UTF-8 text (byte {problem.start})",
+                         next="convert it (iconv -t UTF-8), or name the file by the tool's own path or paths") from None  # fmt: skip
 
 
 def _pair(text: str) -> dict[str, Any]:
@@ -56,7 +62,7 @@ def _pair(text: str) -> dict[str, Any]:
         return {name: _read(value)}
     try:
         return {name: json.loads(value)}
-    except ValueError:
+    except (ValueError, RecursionError):
         return {name: value}
 
 
@@ -81,13 +87,14 @@ def log_level(name: str) -> str:
 
 
 def pretty(document: dict[str, Any]) -> str:
-    """The JSON that `--json` prints."""
-    return json.dumps(document, ensure_ascii=False, indent=1, allow_nan=False)
+    """The JSON that `--json` prints; where stdout cannot show every character they are escaped, and it stays JSON."""
+    utf_8 = (getattr(sys.stdout, "encoding", None) or "").lower().replace("-", "") == "utf8"
+    return json.dumps(document, ensure_ascii=not utf_8, indent=1, allow_nan=False)
 
 
-def exit_code(document: dict[str, Any], fail_on: str) -> int:
-    """1 for a run that failed, 3 for a verdict at or above `fail_on`, else 0."""
-    if document.get("state") in ("failed", "lost"):
+def exit_code(document: dict[str, Any], fail_on: str, *, told_to_end: bool = False) -> int:
+    """1 for a run that failed or was ended early (unless the call was to end it), 3 for a verdict at or above `fail_on`, else 0."""
+    if document.get("state") in ENDED_BADLY[told_to_end:]:
         return 1
     bad = RANK.get(str(document.get("verdict")), 0)
     return 3 if fail_on and bad >= RANK[fail_on] else 0

@@ -39,21 +39,31 @@ def data(name: str) -> Path:
 def home() -> Path:
     """State that outlives a process: SKILLSERVER_HOME, else $XDG_STATE_HOME/skillserver, else ~/.local/state/skillserver."""
     if chosen := environment("SKILLSERVER_HOME"):
-        return Path(chosen).expanduser()
-    return Path(environment("XDG_STATE_HOME", "~/.local/state")).expanduser() / "skillserver"
+        return _expanded(chosen)
+    return _expanded(environment("XDG_STATE_HOME", "~/.local/state")) / "skillserver"
 
 
 def cache() -> Path:
     """What can be rebuilt: SKILLSERVER_CACHE, else under SKILLSERVER_HOME, else $XDG_CACHE_HOME/skillserver."""
     if chosen := environment("SKILLSERVER_CACHE"):
-        return Path(chosen).expanduser()
+        return _expanded(chosen)
     if chosen := environment("SKILLSERVER_HOME"):
-        return Path(chosen).expanduser() / "cache"
-    return Path(environment("XDG_CACHE_HOME", "~/.cache")).expanduser() / "skillserver"
+        return _expanded(chosen) / "cache"
+    return _expanded(environment("XDG_CACHE_HOME", "~/.cache")) / "skillserver"
 
 
 def runtime() -> Path:
     """This host's own folder for locks, never on a shared disk: $XDG_RUNTIME_DIR, else the temporary folder, by user."""
     if chosen := environment("XDG_RUNTIME_DIR"):
         return Path(chosen) / "skillserver"
+    return _temporary()
+
+
+def _temporary() -> Path:
     return Path(tempfile.gettempdir()) / f"skillserver-{os.getuid() if hasattr(os, 'getuid') else 'user'}"
+
+
+def _expanded(text: str) -> Path:
+    """With ~ replaced; below the temporary folder for a user without a home (a container's bare user id has none)."""
+    place = os.path.expanduser(text)  # noqa: PTH111 - Path.expanduser raises where there is no home
+    return _temporary() / place.lstrip("~/") if place.startswith("~") else Path(place)

@@ -9,6 +9,7 @@ which allow local runs on an idle device and nothing else. HTTP starts from `TEX
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -55,15 +56,28 @@ def require_run(what: str) -> None:
 
 
 def readable(path: str | Path) -> Path:
-    """The resolved path of an existing file under a permitted root. Raises NotHere or BadRequest."""
-    found = Path(path).expanduser().resolve()
-    roots = _granted.read_roots
-    if roots is not None and not any(found.is_relative_to(root.resolve()) for root in roots):
+    """The resolved path of a file that can be opened, under a permitted root. Raises NotHere or BadRequest."""
+    roots, found = _granted.read_roots, _resolved(path)
+    if roots is not None and not (found and any(found.is_relative_to(root.resolve()) for root in roots)):
         raise NotHere("path_not_permitted", f"{str(path)!r} is outside the folders this server may read",
                       next="pass the text itself, or ask your user to start the server with --allow-path", valid=map(str, roots))  # fmt: skip
-    if not found.is_file():
+    if not found or not os.path.isfile(found):  # noqa: PTH113 - Path.is_file raises for a name too long or a folder that may not be read
         raise BadRequest("no_such_file", f"{str(path)!r} is not a file on the server's host", next="check the path, or pass the text itself")
+    try:
+        with found.open("rb") as file:
+            file.read(1)
+    except OSError as problem:
+        raise BadRequest("unreadable_file", f"{str(path)!r} cannot be read: {problem.strerror}",
+                         next="let the user of this server read it, or pass the text itself") from problem  # fmt: skip
     return found
+
+
+def _resolved(path: str | Path) -> Path | None:
+    """The real path; None for what can be none: a NUL in it, ~ of an unknown user, relative to a folder that was deleted."""
+    try:
+        return Path(path).expanduser().resolve()
+    except (OSError, RuntimeError, ValueError):
+        return None
 
 
 def without_running(permissions: Permissions) -> Permissions:

@@ -36,6 +36,7 @@ HOMES = {
     "wait_job": "jobs",
     "describe_model": "models",
     "diagnose_memory": "device_memory",
+    "estimate_inference": "inference",
     "plan_checkpoints": "checkpoints",
     "compare_accelerators": "accelerators",
 }

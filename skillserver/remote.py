@@ -16,6 +16,7 @@ from typing import Any
 from skillserver.errors import NotHere, SkillError
 from skillserver.progress import Listener
 
+UNAUTHORIZED = 401
 SENTENCE = re.compile(r"^(?P<code>[a-z_0-9]+): (?P<message>.*?)(?: Valid: (?P<valid>.*?)\.)?(?: Next: (?P<next>.*))?$", re.S)
 
 
@@ -61,21 +62,28 @@ async def connected(url: str, token: str) -> AsyncIterator[Desk]:
     from mcp.client.streamable_http import streamable_http_client
 
     headers = {"Authorization": f"Bearer {token}"} if token else {}
+    statuses: list[int] = []
+
+    async def note(response: httpx2.Response) -> None:
+        statuses.append(response.status_code)
+
     try:
         async with (
-            httpx2.AsyncClient(headers=headers, timeout=httpx2.Timeout(30, read=300)) as http,
+            httpx2.AsyncClient(headers=headers, timeout=httpx2.Timeout(30, read=300), event_hooks={"response": [note]}) as http,
             Client(streamable_http_client(url, http_client=http)) as client,
         ):
             yield Desk(client, url)
     except (Exception, BaseExceptionGroup) as problem:
-        raise _said(url, _first(problem)) from None
+        raise _said(url, _first(problem), statuses[-1] if statuses else 0) from None
 
 
-def _said(url: str, problem: BaseException) -> BaseException:
+def _said(url: str, problem: BaseException, status: int) -> BaseException:
     """Refusals pass; a silent or foreign server is NotHere; anything else is a bug and stays what it is."""
     import httpx2
     from mcp.shared.exceptions import MCPError
 
+    if status == UNAUTHORIZED and not isinstance(problem, SkillError):
+        return NotHere("token_refused", f"{url} refused the token, or asks for one", next="pass --token-file FILE, or set SKILLSERVER_TOKEN")
     if isinstance(problem, httpx2.HTTPError | httpx2.InvalidURL | MCPError | OSError):
         return NotHere("no_server", f"{url} did not answer as an MCP server: {problem or type(problem).__name__}",
                        next="check the URL (it ends in /mcp) and the token (--token-file)")  # fmt: skip

@@ -19,7 +19,8 @@ from mcp.server.caching import CacheHint
 from mcp.server.mcpserver.exceptions import ToolError, UnexpectedToolError
 from mcp.server.mcpserver.tools.base import Tool as SdkTool
 from mcp.server.mcpserver.utilities.func_metadata import ArgModelBase, FuncMetadata
-from mcp.types import CallToolResult, TextContent, ToolAnnotations
+from mcp.shared.exceptions import MCPError
+from mcp.types import INVALID_PARAMS, CallToolResult, TextContent, ToolAnnotations
 from pydantic import Field
 
 import skillserver
@@ -78,6 +79,24 @@ def sdk_tool(tool: registry.Listed, name: str) -> ContractTool:
     )  # fmt: skip
 
 
+class Server(MCPServer[None]):
+    """The SDK's server, which tells a caller of an unknown name which names there are."""
+
+    async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
+        """Call a tool; raises ToolError with the tools of this server when it has none of that name."""
+        offered = [tool.name for tool in await self.list_tools()]
+        if name not in offered:
+            raise ToolError(registry.unknown(name, offered).sentence())
+        return await super().call_tool(name, arguments, context)
+
+    async def get_prompt(self, name: str, arguments: dict[str, str] | None = None, context: Any = None) -> Any:
+        """A workflow; an unknown one is the caller's mistake, not a bug of the server."""
+        known = [prompt.name for prompt in await self.list_prompts()]
+        if name not in known:
+            raise MCPError(INVALID_PARAMS, f"unknown_prompt: there is no prompt {name[:60]!r}. Valid: {', '.join(known)}.")
+        return await super().get_prompt(name, arguments, context)
+
+
 @asynccontextmanager
 async def _lifespan(_server: Any) -> AsyncIterator[None]:
     """While the server runs, jobs outlive the calls that started them; they end with it."""
@@ -88,7 +107,7 @@ async def _lifespan(_server: Any) -> AsyncIterator[None]:
 def build(tools: Iterable[registry.Listed]) -> MCPServer[None]:
     """An MCPServer with these tools, the knowledge resources, the prompts and the completions."""
     offered = list(tools)
-    server: MCPServer[None] = MCPServer(
+    server = Server(
         "skillserver",
         title="ML engineering skills",
         version=skillserver.__version__,

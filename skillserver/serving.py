@@ -11,6 +11,7 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import logging
+import socket
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import Any
 from mcp.server import MCPServer
 from mcp.server.transport_security import TransportSecuritySettings
 
-from skillserver.errors import BadRequest
+from skillserver.errors import BadRequest, NotHere
 
 MIN_TOKEN = 16  # characters; below that a token can be guessed
 BODY_LIMIT = 8 << 20  # a pasted capture or log tail; files go by path
@@ -59,6 +60,13 @@ def read_token(path: Path | None) -> str:
         raise BadRequest("token_file", f"--token-file {path} cannot be read: {problem}") from problem
     if len(token) < MIN_TOKEN:
         raise BadRequest("token_file", f"the secret in {path} has {len(token)} characters", next=f"use at least {MIN_TOKEN}")
+    return sendable(token, str(path))
+
+
+def sendable(token: str, place: str) -> str:
+    """The secret, when an HTTP header can carry it. Raises BadRequest without repeating it."""
+    if not (token.isascii() and token.isprintable()):
+        raise BadRequest("token_file", f"the secret in {place} holds characters that no HTTP header carries", next="use printable ASCII, on one line")
     return token
 
 
@@ -68,7 +76,9 @@ def log_to_stderr(level: str) -> None:
 
 
 def over_stdio(server: MCPServer[None]) -> None:
-    """Serve one client until it closes our stdin."""
+    """Serve one client until it closes our stdin. Raises NotHere when whoever started us gave us none."""
+    if sys.stdin is None or sys.stdout is None:
+        raise NotHere("no_stdio", "stdin or stdout is closed", next="start it from an MCP client, or serve --http")
     server.run("stdio")
 
 
@@ -76,8 +86,22 @@ def over_http(server: MCPServer[None], listener: Listener) -> None:
     """Serve HTTP at http://HOST:PORT/mcp until interrupted."""
     import uvicorn  # only HTTP needs it, and start-up is what stdio users feel
 
-    print(f"skillserver: http://{listener.host}:{listener.port}/mcp", file=sys.stderr, flush=True)
-    uvicorn.run(http_app(server, listener), host=listener.host, port=listener.port, log_level="warning")
+    with bound(listener) as place:  # before the address is announced
+        name = f"[{listener.host}]" if ":" in listener.host else listener.host
+        print(f"skillserver: http://{name}:{listener.port}/mcp", file=sys.stderr, flush=True)
+        uvicorn.Server(uvicorn.Config(http_app(server, listener), log_level="warning")).run(sockets=[place])
+
+
+def bound(listener: Listener) -> socket.socket:
+    """A socket at that address. Raises NotHere when it is taken or not one of this host."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(listener.host, listener.port, type=socket.SOCK_STREAM)[0]
+        place = socket.socket(family, kind, protocol)
+        place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        place.bind(address)
+    except OSError as problem:
+        raise NotHere("cannot_listen", f"{listener.host}:{listener.port}: {problem.strerror}", next="choose another --port or --host") from problem
+    return place
 
 
 def http_app(server: MCPServer[None], listener: Listener) -> Any:

@@ -23,7 +23,7 @@ from skillserver.units import show_count
 COLOURS = {"ok": "green", "done": "green", "info": "cyan", "warning": "yellow", "running": "yellow", "unknown": "magenta",
            "critical": "red", "failed": "red", "cancelled": "magenta", "lost": "red"}  # fmt: skip
 FIRST = ("state", "verdict", "summary")
-LAST = ("sections", "skipped", "next", "job_id")
+LAST = ("conditions", "assumptions", "samples_file", "sections", "skipped", "next", "job_id")  # after the numbers, which people came for
 WIDE = 60  # characters of a list or dict that still fit beside its name
 
 
@@ -76,18 +76,24 @@ def _is_interval(value: dict[str, Any]) -> bool:
 
 
 def plain(value: Any) -> str:
-    """One value on one line: numbers with three digits and thousands commas, intervals as a range."""
+    """One value on one line: numbers with thousands commas, intervals as a range of three digits (more would be false precision)."""
     if isinstance(value, bool) or value is None or isinstance(value, str):
         return "-" if value is None else str(value)
     if isinstance(value, float | int):
         return _number(value)
     if isinstance(value, dict) and _is_interval(value):
-        return f"{plain(value['expected'])}  (80%: {plain(value['low'])} to {plain(value['high'])})"
+        expected, low, high = (_rounded(value[name]) for name in ("expected", "low", "high"))
+        return f"{expected}  (80%: {low} to {high})"
     if isinstance(value, dict):
         return ", ".join(f"{key} {plain(item)}" for key, item in value.items() if item not in (None, "", [], {}))
     if isinstance(value, list):
         return ", ".join(plain(item) for item in value)
     return json.dumps(value)
+
+
+def _rounded(value: Any) -> str:
+    """A bound of an interval: 82337 -> "82,300", 13.4031 -> "13.4"."""
+    return plain(float(f"{value:.3g}")) if isinstance(value, int | float) else plain(value)
 
 
 def _number(value: float) -> str:
@@ -144,7 +150,8 @@ def _rows(out: Console, name: str, rows: list[dict[str, Any]]) -> None:
     out.print(Text(f"{name}:", style="bold"))
     for row in rows:
         first, *rest = [(key, plain(row[key])) for key in columns if row.get(key) not in (None, [], {}, "")]
-        out.print(f"  - {first[1]}: " + "; ".join(f"{key} {value}" for key, value in rest), markup=False)
+        head = f"{first[0]} {first[1]}" if isinstance(row[first[0]], int | float) else first[1]
+        out.print(f"  - {head}: " + "; ".join(f"{key} {value}" for key, value in rest), markup=False)
 
 
 def _table(out: Console, name: str, rows: list[dict[str, Any]]) -> None:

@@ -17,10 +17,11 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("home")
 
 
-def run(home: Path, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "SKILLSERVER_HOME": str(home), "COLUMNS": "200"}
+def run(home: Path, *arguments: str, stdin: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "SKILLSERVER_HOME": str(home), "COLUMNS": "200", **variables}
+    encoding = variables.get("PYTHONIOENCODING", "utf-8")
     return subprocess.run(
-        [sys.executable, "-m", "skillserver", *arguments], env=environment, input=stdin, capture_output=True, text=True, timeout=120
+        [sys.executable, "-m", "skillserver", *arguments], env=environment, input=stdin, capture_output=True, encoding=encoding, timeout=120
     )
 
 
@@ -113,3 +114,38 @@ def test_a_reader_that_leaves_is_no_error(home: Path) -> None:
     environment = {**os.environ, "SKILLSERVER_HOME": str(home)}
     done = subprocess.run(f"{sys.executable} -m skillserver read | head -n 1", shell=True, env=environment, capture_output=True, text=True)
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["call", "search_knowledge", "query=NCCL", "--json"], 0),
+        (["call", "read_knowledge", "id=no/page", "--json"], 1),
+        (["call", "no_such_tool", "--json"], 1),
+        (["call", "check_gpu_health", "--input", "@/nowhere.json", "--json"], 1),
+        (["call", "check_gpu_health", "--fail-on", "ok", "--json"], 2),
+        (["call", "--json"], 2),
+        (["call", "check_gpu_health", "--no-such-option", "--json"], 2),
+        (["tools", "no_such_tool", "--json"], 1),
+        (["index", "--into", "/proc/nowhere", "--json"], 1),
+        (["doctor", "--server", "nonsense", "--json"], 1),
+    ],
+)
+def test_json_means_exactly_one_document_on_stdout_in_every_case(home: Path, arguments: list[str], code: int) -> None:
+    done = run(home, *arguments)
+    assert done.returncode == code, done.stderr
+    document = json.loads(done.stdout)
+    assert set(document) == ({"code", "message", "next", "valid"} if code else {"text"})
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "iso-8859-1", "ascii"])
+def test_characters_that_a_terminal_cannot_show_are_escaped_and_break_nothing(home: Path, encoding: str) -> None:
+    odd = json.dumps({"text": "训练 é \U0001f600 \ud800 RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB."})
+    for as_json in ([], ["--json"]):
+        done = run(home, "call", "explain_error", "-", *as_json, stdin=odd, PYTHONIOENCODING=encoding, PYTHONUTF8="0")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "cuda_out_of_memory" in done.stdout
+    assert json.loads(done.stdout)["causes"][0]["evidence"][0].endswith(
+        "训练 é \U0001f600 \ud800 RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB."
+    )

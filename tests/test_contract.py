@@ -131,3 +131,32 @@ def test_output_schemas_name_top_level_fields_only() -> None:
         },
         "required": ["total"],
     }
+
+
+def test_text_that_is_json_nested_too_deeply_is_refused_as_the_text_it_is() -> None:
+    @tool(toolset="core", title="Sum", read_only=True)
+    def add(numbers: list[int]) -> str:
+        """Add."""
+        return str(sum(numbers))
+
+    with pytest.raises(BadRequest, match=r"numbers: .*should be a valid list"):
+        add.validate({"numbers": "[" * 200_000})
+
+
+def test_an_error_that_repeats_a_value_of_any_length_stays_short() -> None:
+    error = BadRequest("unknown_job", f"there is no job {'x' * 100_000!r}", next="call wait_job() without an id")
+    assert len(error.sentence()) < 1000
+    assert "characters left out" in error.message
+    assert error.sentence().endswith("Next: call wait_job() without an id.")
+
+
+@pytest.mark.parametrize("number", [math.inf, -math.inf, math.nan])
+def test_a_number_inside_an_object_must_be_finite_too(number: float) -> None:
+    @tool(toolset="core", title="Size", read_only=True)
+    def size(model: dict[str, Any]) -> str:
+        """Size."""
+        return str(int(model["layers"][0]["hidden"]))
+
+    with pytest.raises(BadRequest, match=r"size: model\.layers\[0\]\.hidden: .* is not a number"):
+        size.validate({"model": {"layers": [{"hidden": number}]}})
+    assert size.validate({"model": {"layers": [{"hidden": 4096.0}]}})["model"]["layers"] == [{"hidden": 4096.0}]

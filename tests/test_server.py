@@ -79,7 +79,25 @@ def test_a_refusal_is_one_sentence_of_ours(mode: str, name: str, arguments: dict
 def test_an_unknown_tool_is_an_error_the_model_can_read(mode: str) -> None:
     result = call(mode, "run_mamff", {})
     assert result.is_error
-    assert "run_mamff" in text_of(result)
+    assert text_of(result).startswith("unknown_tool: there is no tool 'run_mamff'. Valid: run_mamf, ")
+
+
+@ERAS
+def test_a_tool_that_is_switched_off_says_how_it_is_switched_on(mode: str) -> None:
+    result = call(mode, "run_mamf", {}, read_only=True)
+    assert result.is_error
+    assert "not_offered: run_mamf is not offered by this server. Valid: search_knowledge, " in text_of(result)
+    assert "without --read-only" in text_of(result)
+
+
+@ERAS
+def test_an_unknown_prompt_is_the_callers_mistake_and_names_the_others(mode: str) -> None:
+    async def question(client: Client) -> str:
+        with pytest.raises(MCPError) as refused:
+            await client.get_prompt("no_such_prompt", {})
+        return str(refused.value)
+
+    assert "unknown_prompt: there is no prompt 'no_such_prompt'. Valid: run_broke, " in asked(mode, question)
 
 
 def test_a_bug_says_its_kind_and_keeps_its_text_on_the_server(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

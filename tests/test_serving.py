@@ -14,7 +14,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from skillserver import remote, serving
+from skillserver import desk, remote, serving
 from skillserver.errors import BadRequest, NotHere, SkillError
 
 TOKEN = "a-secret-of-good-length"
@@ -94,7 +94,7 @@ def test_http_answers_text_and_refuses_what_runs_or_reads_here(tmp_path: Path) -
         assert "debugging/hangs" in call(url, "search_knowledge", {"query": "NCCL watchdog timeout"})
         assert call(url, "explain_error", {"text": log.read_text()})["causes"]
         for name, arguments in (("check_gpu_health", {}), ("explain_error", {"path": str(log)}), ("run_mamf", {})):
-            with pytest.raises(SkillError, match=r"not_permitted|path_not_permitted|[Uu]nknown tool"):
+            with pytest.raises(SkillError, match=r"not_permitted|path_not_permitted|not_offered"):
                 call(url, name, arguments)
 
 
@@ -116,7 +116,7 @@ def test_http_with_a_token_refuses_everybody_without_it(tmp_path: Path) -> None:
     with http_server(tmp_path, "--token-file", str(tmp_path / "token")) as url:
         assert "mamf" in call(url, "search_knowledge", {"query": "MAMF"}, TOKEN).lower()
         for wrong in ("", TOKEN + "x", TOKEN[:-1]):
-            with pytest.raises(NotHere, match="check the URL"):
+            with pytest.raises(NotHere, match=r"token_refused: .* Next: pass --token-file"):
                 call(url, "search_knowledge", {"query": "MAMF"}, wrong)
 
 
@@ -149,3 +149,29 @@ def test_nobody_at_the_url_is_said_in_one_sentence() -> None:
 def test_an_error_sentence_comes_back_as_the_error_it_was() -> None:
     error = BadRequest("unknown_dtype", "dtype 'bf61' is not known.", valid=["bf16", "fp16"], next="pass dtype='bf16'.")
     assert remote.parsed(error.sentence()).document() == error.document()
+
+
+def test_a_server_without_stdin_or_stdout_says_so_and_ends(tmp_path: Path) -> None:
+    for closed in ("<&-", ">&-", "<&- >&-"):
+        done = subprocess.run(f"exec {' '.join(SERVE)} {closed}", shell=True, env=environment(tmp_path), capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (1, "no_stdio: stdin or stdout is closed. Next: start it from an MCP client, or serve --http.\n")
+
+
+@pytest.mark.parametrize("secret", ["geheimnis-mit-zeichen-é中", "two-lines-of-secret\nsecond-line-of-it"])
+def test_a_token_that_no_header_can_carry_is_refused_without_repeating_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, secret: str) -> None:
+    (tmp_path / "token").write_text(secret, encoding="utf-8")
+    monkeypatch.setenv("SKILLSERVER_TOKEN", secret)
+    for read in (lambda: serving.read_token(tmp_path / "token"), lambda: desk.token(None)):
+        with pytest.raises(BadRequest, match="no HTTP header carries") as refused:
+            read()
+        assert secret[:10] not in str(refused.value)
+
+
+def test_an_address_that_is_taken_or_not_ours_is_refused_before_it_is_announced(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(TOKEN)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        for options in (["--port", str(taken.getsockname()[1])], ["--host", "192.0.2.1", "--token-file", str(tmp_path / "token")]):
+            done = subprocess.run([*SERVE, "--http", *options], env=environment(tmp_path), capture_output=True, text=True)
+            assert (done.returncode, done.stdout, done.stderr.split(":")[0]) == (1, "", "cannot_listen")

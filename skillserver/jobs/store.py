@@ -11,6 +11,7 @@ that process writes it while the job runs. A reader judges a `running` record: a
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import secrets
@@ -23,7 +24,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import psutil
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field
 
 from skillserver import paths, processes
 
@@ -118,7 +119,7 @@ class Store:
         aside = self.folder / f".{record.job_id}.{os.getpid()}"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            aside.write_text(record.model_dump_json(indent=1), encoding="utf-8")
+            aside.write_text(json.dumps(record.model_dump(mode="python"), indent=1, default=str), encoding="ascii")  # a folder's name may be no UTF-8
             aside.replace(self.folder / f"{record.job_id}.json")
         except OSError as problem:
             self._memory[record.job_id] = record
@@ -160,8 +161,8 @@ class Store:
 
     def _read(self, job_id: str) -> JobRecord | None:
         try:
-            return JobRecord.model_validate_json((self.folder / f"{job_id}.json").read_bytes())
-        except (OSError, ValidationError):
+            return JobRecord.model_validate(json.loads((self.folder / f"{job_id}.json").read_bytes()))
+        except (OSError, ValueError, RecursionError):
             return None
 
     def _judged(self, record: JobRecord | None) -> JobRecord | None:

@@ -72,7 +72,11 @@ def choose(device: str, *, nproc: int, built_for_gpu: bool, torch: str = "") -> 
         note = f"{len(here)} GPUs are here, but torch {torch} is built for CPUs: this runs on the CPU" if here and torch else ""
         return Chosen("cpu", "cpu", note=note)
     if not here:
-        raise NotHere("no_gpu", f"device {device!r} was asked for and no GPU is visible here", next="call check_gpu_health, or pass device='cpu'")
+        raise NotHere(
+            "no_gpu",
+            f"device {device!r} was asked for and no GPU is visible here",
+            next="call check_gpu_health, or measure the CPU (device='cpu'; backend='gloo' for collectives)",
+        )
     if not built_for_gpu:
         raise NotHere("torch_without_gpu", f"torch {torch} is built for CPUs", next="pass python= with an environment whose torch has CUDA or ROCm")
     gpus = _numbered(here, number, nproc)

@@ -12,7 +12,9 @@ import os
 import platform
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import skillserver
@@ -21,10 +23,12 @@ from skillserver.errors import SkillError
 from skillserver.hardware import host
 from skillserver.knowledge import library
 from skillserver.procedures import guarded_run
+from skillserver.units import show_bytes
 from skillserver.workers import interpreters
 
 DRIVER_DEADLINE_S = 30.0
 PROBE_DEADLINE_S = 10.0
+ROOM = 20 * 2**20  # bytes; a run folder takes under 1 MiB, the index 3 MiB
 Check = dict[str, Any]
 
 
@@ -33,7 +37,7 @@ def document() -> dict[str, Any]:
     return {
         "skillserver": skillserver.__version__,
         "python": {"version": platform.python_version(), "executable": sys.executable},
-        "host": {"name": platform.node(), "system": f"{platform.system()} {platform.machine()}", "cpus_usable": _cpus()},
+        "host": {"name": platform.node(), "system": f"{platform.system()} {platform.machine()}", "cpus_usable": processes.allowed_cpus()},
         "checks": list(checks()),
     }
 
@@ -52,10 +56,6 @@ def checks() -> Iterator[Check]:
 
 def _check(name: str, ok: bool, found: str, next: str) -> Check:
     return {"name": name, "ok": ok, "found": found, "next": "" if ok else next}
-
-
-def _cpus() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _torch() -> Check:
@@ -110,6 +110,18 @@ def _index() -> Check:
 
 def _home() -> Check:
     place = paths.home()
-    nearest = next(folder for folder in (place, *place.parents) if folder.exists())
-    ok = nearest.is_dir() and os.access(nearest, os.W_OK)
-    return _check("home", ok, str(place), "records of jobs are kept in memory only; set SKILLSERVER_HOME to a writable folder")
+    nearest = next((folder for folder in (place, *place.parents) if os.path.exists(folder)), place)  # noqa: PTH110 - Path.exists may raise
+    why = _not_writable(nearest)
+    return _check("home", not why, f"{place}{f': {why}' if why else ''}",
+                  "records of jobs are kept in memory only; set SKILLSERVER_HOME to a writable folder with room")  # fmt: skip
+
+
+def _not_writable(folder: Path) -> str:
+    """Why nothing can be kept in a folder, "" when it can: tried with a file that has no name, since root may write to /proc by its mode."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(4096))
+        free = shutil.disk_usage(folder).free
+    except OSError as problem:
+        return problem.strerror or str(problem)
+    return "" if free >= ROOM else f"{show_bytes(free)} are free"

@@ -73,7 +73,7 @@ def _measured_findings(payload: Document, conditions: Document, on_cpu: bool) ->
     best = payload["best"]
     found = judge.circumstances(conditions, on_cpu=on_cpu)
     if best.get("rounds", 0) > 1:
-        found += judge.steadiness(best["tflops"], best["ci_low"], best["ci_high"])
+        found += judge.steadiness(best["tflops"], best["ci_low"], best["ci_high"], "TFLOPS")
     if payload.get("correct") is False:
         check = payload.get("check", {})
         found.append(
@@ -117,7 +117,7 @@ def collective(payload: Document) -> Document:
     rows, conditions = payload.get("rows") or [], payload.get("conditions") or {}
     on_cpu = payload.get("device_backend", "cpu") == "cpu"
     judged, compared = _judged_busbw(payload, rows)
-    found = judge.circumstances(conditions, on_cpu=on_cpu)
+    found = judge.circumstances(conditions, on_cpu=on_cpu) if rows else []  # what disturbed no measurement is no finding
     found += [judge.wrong_result(f"{row['bytes']} bytes", ["a sum or a block differs from what it must be"]) for row in rows if not row["correct"]]
     judged = judge.excused(judged, found)
     if judged.verdict == "warning":

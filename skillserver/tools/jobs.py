@@ -74,7 +74,8 @@ def _listed(records: list[JobRecord], broken: list[str]) -> WaitedJob:
             for record in records[:SHOWN_JOBS]]  # fmt: skip
     more = [f"{len(records) - SHOWN_JOBS} older jobs; each is still found by its id"] if len(records) > SHOWN_JOBS else []
     running = next((job.job_id for job in jobs if job.state == "running"), "")
-    return WaitedJob(state="listed", jobs=jobs, skipped=more + broken, next=f'wait_job(job_id="{running}")' if running else "")
+    none = "" if jobs else "no job is recorded here; a run_* tool starts one"
+    return WaitedJob(state="listed", jobs=jobs, skipped=more + broken, next=f'wait_job(job_id="{running}")' if running else none)
 
 
 def _message(record: JobRecord) -> str:

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -22,10 +24,18 @@ from skillserver import paths, permissions, processes
 from skillserver.errors import BadRequest, NotHere
 
 PROBE_DEADLINE_S = 30.0  # a cold conda environment on NFS takes seconds to start
+OLDEST = (3, 9)  # what the worker scripts are written in
+OLDEST_TORCH = (2, 4)  # what they call
+# The path is cleaned before anything else is imported: the user's folder may hold a json.py. Runs in any Python since 2.7.
 PROBE = """
-import importlib.metadata, importlib.util, json, re, sys
+import sys
 sys.path[:] = [entry for entry in sys.path if entry]
+import json
 found = {"python": sys.version.split()[0], "torch": "", "cuda": "", "hip": ""}
+if sys.version_info < (3, 9):
+    print(json.dumps(found))
+    sys.exit()
+import importlib.metadata, importlib.util, re
 spec = importlib.util.find_spec("torch")
 if spec and spec.origin:
     with open(re.sub(r"__init__\\.py$", "version.py", spec.origin)) as file:
@@ -59,11 +69,23 @@ async def find(python: str | None = None, *, needs_torch: bool = True) -> Interp
     looked: list[str] = []
     for path, source in candidates(python):
         found = await asyncio.to_thread(probe, path, source)
-        if isinstance(found, Interpreter) and (found.torch or not needs_torch):
+        if isinstance(found, Interpreter):
+            found = _unfit(found) if needs_torch else found
+        if isinstance(found, Interpreter):
             return found
-        looked.append(f"{path} ({source}): {'no torch' if isinstance(found, Interpreter) else found}")
+        looked.append(f"{path} ({source}): {found}")
     raise NotHere("no_torch" if needs_torch else "no_python", f"looked at {'; '.join(looked) or 'nothing'}",
                   next="pass python= with the environment you train in, or pip install 'skillserver[torch]'")  # fmt: skip
+
+
+def _unfit(found: Interpreter) -> Interpreter | str:
+    """The interpreter, or why its torch does not do; a version that is no number is taken as a build of one's own."""
+    if not found.torch:
+        return "no torch"
+    version = re.match(r"(\d+)\.(\d+)", found.torch)
+    if version and (int(version[1]), int(version[2])) < OLDEST_TORCH:
+        return f"torch {found.torch} is too old, workers need {'.'.join(map(str, OLDEST_TORCH))}"
+    return found
 
 
 def candidates(python: str | None) -> list[tuple[str, str]]:
@@ -94,7 +116,7 @@ def _named(python: str) -> str:
     if allowed.pythons_by_name_only:
         raise NotHere("python_not_permitted", f"python {python!r} is not one of the configured names", valid=allowed.pythons,
                       next="pass a configured name, or ask your user to start the server with --python NAME=PATH")  # fmt: skip
-    if binary := _binary(Path(python).expanduser()):
+    if binary := _binary(Path(os.path.expanduser(python))):  # noqa: PTH111 - Path.expanduser raises for an unknown user
         return binary
     raise BadRequest("no_such_python", f"python {python!r} is neither a configured name, an environment's folder nor a python", valid=allowed.pythons,
                      next="pass the path of the environment you train in, such as /envs/train")  # fmt: skip
@@ -103,8 +125,8 @@ def _named(python: str) -> str:
 def _binary(place: Path) -> str | None:
     """Absolute but with its links kept: a virtual environment's python is a link, and following it leaves the environment."""
     for binary in (place, place / "bin" / "python", place / "bin" / "python3"):
-        if binary.is_file():
-            return str(binary.absolute())
+        if os.path.isfile(binary):  # noqa: PTH113 - Path.is_file raises for a name too long or a folder that may not be read
+            return os.path.abspath(binary)  # noqa: PTH100
     return None
 
 
@@ -114,6 +136,9 @@ def probe(path: str, source: str = "") -> Interpreter | str:
     if rc is None:
         return f"did not start within {PROBE_DEADLINE_S:g} s"
     try:
-        return Interpreter(path=path, source=source, **json.loads(out))
+        found = Interpreter(path=path, source=source, **json.loads(out))
     except (ValueError, TypeError):
-        return f"cannot run ({(err.strip().splitlines() or [f'status {rc}'])[-1]})"
+        return f"cannot run ({(err.strip().splitlines() or [f'status {rc}, no answer'])[-1]})"
+    if tuple(map(int, found.python.split(".")[:2])) < OLDEST:
+        return f"Python {found.python} is too old, workers need {'.'.join(map(str, OLDEST))}"
+    return found

@@ -202,8 +202,15 @@ def prepare(spec: WorkerSpec) -> None:
             shutil.copy(spec.script, spec.folder / "scripts")
         spec.settings_file.write_text(json.dumps(dict(spec.settings)), encoding="utf-8")
     except OSError as problem:
-        raise WorkerFailed("no_run_folder", f"{spec.folder}: {problem.strerror or problem}",
+        raise WorkerFailed("no_run_folder", f"{spec.folder}: {_first_reason(problem)}",
                            next="set SKILLSERVER_HOME to a folder with room that you may write to") from problem  # fmt: skip
+
+
+def _first_reason(problem: OSError) -> str:
+    """Why a folder could not be filled; copytree lists every file with its reason, and one is enough."""
+    listed = problem.args[0] if isinstance(problem, shutil.Error) and problem.args else []
+    said = str(listed[0][2]) if isinstance(listed, list) and listed else problem.strerror or str(problem)
+    return said.split("] ")[-1].split(": '")[0]
 
 
 def environment(spec: WorkerSpec) -> dict[str, str]:

@@ -109,3 +109,17 @@ def test_a_home_that_cannot_be_written_keeps_the_record_in_memory(tmp_path):
 def test_the_boot_is_the_same_for_every_process_here():
     program = "from skillserver.jobs.store import boot_id; print(boot_id())"
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip() == boot_id()
+
+
+def test_a_home_whose_name_is_no_utf_8_keeps_records(tmp_path):
+    store = Store(tmp_path / os.fsdecode(b"home-\xff\xfe"))
+    record = written(store, run_folder=store.run_folder("run_mamf-00000001")[0].as_posix(), result={"device": "GPU \ud800 训练"})
+    assert store.load(record.job_id) == record
+    assert store.all() == ([record], [])
+
+
+def test_a_record_nested_too_deeply_is_broken_and_not_a_crash(store):
+    store.folder.mkdir(parents=True)
+    (store.folder / "run_mamf-0000000f.json").write_text("[" * 200_000)
+    assert store.load("run_mamf-0000000f") is None
+    assert len(store.all()[1]) == 1

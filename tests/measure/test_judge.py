@@ -58,8 +58,9 @@ def test_somebody_else_on_the_gpu_is_named() -> None:
 
 
 def test_a_wide_interval_is_a_finding() -> None:
-    assert judge.steadiness(100.0, 99.0, 101.0) == []
-    assert judge.steadiness(100.0, 80.0, 101.0)[0].code == "unsteady"
+    assert judge.steadiness(100.0, 99.0, 101.0, "TFLOPS") == []
+    wide = judge.steadiness(100.0, 80.0, 101.0, "TFLOPS")[0]
+    assert (wide.code, wide.evidence) == ("unsteady", ["interval 80 to 101 around 100 TFLOPS"])
 
 
 def test_every_published_row_names_parts_of_the_catalogue_and_stays_below_their_peak() -> None:

@@ -80,6 +80,14 @@ def test_two_hosts_or_a_cpu_have_no_reference() -> None:
         assert (told["verdict"], told["reason"]) == ("unknown", "no reference is known to compare with")
 
 
+def test_where_nothing_was_measured_nothing_is_judged_however_busy_the_host_was() -> None:
+    told = judged_runs.collective(
+        NODE | {"device_backend": "cpu", "rows": [], "conditions": {"other_cpu_cores": 1.4}, "skipped": ["10^15 bytes: no room"]}
+    )
+    assert (told["verdict"], told["reason"], told["findings"]) == ("unknown", "nothing was measured", [])
+    assert told["skipped"][0] == "10^15 bytes: no room"
+
+
 def test_both_answers_fit_the_models_of_the_tools_and_two_thousand_tokens() -> None:
     rows = [ROW | dict.fromkeys(("min_us", "p5_us", "p50_us", "p95_us", "max_us"), 123.4) | {"bytes": 2**power} for power in range(16, 34)]
     for model, told in ((MamfResult, judged_runs.matmul(GPU)), (CollectiveResult, judged_runs.collective(NODE | {"rows": rows}))):

@@ -117,3 +117,35 @@ def test_the_link_of_an_environment_is_not_followed(tmp_path):
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python").symlink_to(sys.executable)
     assert interpreters.candidates(str(tmp_path)) == [(f"{tmp_path}/bin/python", f"python={str(tmp_path)!r}")]
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "~nobody-of-this-name/env", "a\0b", "/nowhere/secret", ".", "训练环境"])
+def test_a_name_that_no_file_can_have_is_refused_like_any_other(name):
+    with pytest.raises(BadRequest, match="no_such_python"):
+        found(name)
+
+
+def test_a_json_py_in_the_users_folder_is_not_what_the_probe_imports(tmp_path, monkeypatch):
+    for module in ("json", "re", "importlib", "torch"):
+        (tmp_path / f"{module}.py").write_text("raise SystemExit('the folder of the user was imported')")
+    monkeypatch.chdir(tmp_path)
+    assert found(str(environment(tmp_path / "env", VERSION_PY))).torch == "2.9.9+cu130"
+
+
+def test_a_python_that_is_too_old_for_the_workers_says_so(tmp_path):
+    python = tmp_path / "python"
+    python.write_text("""#!/bin/sh\necho '{"python": "3.6.15", "torch": "", "cuda": "", "hip": ""}'\n""")
+    python.chmod(0o755)
+    with pytest.raises(NotHere, match=r"Python 3\.6\.15 is too old, workers need 3\.9"):
+        found(str(python))
+
+
+def test_a_program_that_is_no_python_is_named_with_what_it_did():
+    with pytest.raises(NotHere, match="cannot run \\(status 0, no answer\\)"):
+        found("/bin/true")
+
+
+def test_a_torch_that_is_too_old_for_the_workers_says_so(tmp_path):
+    with pytest.raises(NotHere, match=r"torch 1\.13\.1\+cu117 is too old, workers need 2\.4"):
+        found(str(environment(tmp_path / "old", "__version__ = '1.13.1+cu117'\n")))
+    assert found(str(environment(tmp_path / "own", "__version__ = 'main-build'\n"))).torch == "main-build"

@@ -1,5 +1,6 @@
 import asyncio
 import os
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -173,3 +174,16 @@ def test_a_worker_that_somebody_else_stopped_is_no_complete_result(tmp_path):
     with pytest.raises(WorkerFailed, match="was told to stop from outside"):
         asyncio.run(run_worker(spec(tmp_path, {"mode": "hang"}), stop))
     assert events[-1] == {"type": "partial", "partial": {"best": 2, "said": "on SIGTERM"}}
+
+
+def test_a_folder_that_cannot_be_filled_is_told_with_one_reason(tmp_path, monkeypatch):
+    def full(*_arguments, **_more):
+        raise shutil.Error(
+            [(f"/src/{name}", f"/run/{name}", f"[Errno 28] No space left on device: '/src/{name}' -> '/run/{name}'") for name in "abc"]
+        )
+
+    monkeypatch.setattr(shutil, "copytree", full)
+    error, _ = refused(WorkerFailed, spec(tmp_path, {}))
+    assert (
+        str(error) == f"no_run_folder: {tmp_path}: No space left on device. Next: set SKILLSERVER_HOME to a folder with room that you may write to."
+    )
