@@ -25,6 +25,7 @@ USES = {
     "check_gpu_health": "a suspected or new node: live, or from pasted nvidia-smi -q, -q -x and kernel logs",
     "estimate_gpu_hours": "before money is spent: GPU-hours, days and cost with an 80% interval",
     "estimate_memory": "before a job starts: does it fit, where GPU memory goes, what to change",
+    "plan_parallelism": "which TP, PP, FSDP, CP, EP for a model on a cluster, with flags",
     "run_mamf": "the matmul FLOPS this device really reaches, beside its theoretical peak",
     "run_all_reduce_bench": "the bandwidth collectives really reach on this host",
     "wait_job": "a result with state running; without an id it lists jobs; cancel=true ends one",

@@ -31,6 +31,7 @@ HOMES = {
     "check_gpu_health": "health",
     "estimate_gpu_hours": "estimate",
     "estimate_memory": "memory",
+    "plan_parallelism": "layout",
     "run_mamf": "measure",
     "run_all_reduce_bench": "measure",
     "wait_job": "jobs",
@@ -39,6 +40,7 @@ HOMES = {
     "estimate_inference": "inference",
     "plan_checkpoints": "checkpoints",
     "compare_accelerators": "accelerators",
+    "judge_measurement": "judge",
 }
 PUBLISHED = "tools.json"
 LONGEST_NAME = 60  # characters of an unknown name worth repeating

@@ -23,7 +23,9 @@ from skillserver.knowledge.words import Word
 LONGEST = 2_000  # characters of a question that are worth ranking by
 READ_AT_MOST = 200_000  # characters looked at, so that no paste takes long
 MOST_CONCEPTS = 48
-JOINED, PIECE, SYNONYM, CORRECTED = 2.0, 0.5, 0.5, 0.5
+JOINED, PIECE, SYNONYM, CORRECTED, ASKING = 2.0, 0.5, 0.5, 0.8, 0.3
+XID = re.compile(r"\bXid\s*\(PCI:[\w:.]{1,20}\)\s*:\s*(?=\d)")  # the kernel writes the address between the word and its number
+URL = re.compile(r"\bhttps?://(?:www\.)?([\w-]{1,63})\.[\w.-]{1,200}(?:[/?#:][^\s'\"<>)]*)?")  # of an address only the name says what it is about
 NOISE = [  # (what it is, how it looks); order matters
     ("time stamps", r"\[?\b\d{4}[-/]\d\d[-/]\d\d[T ,_]+\d\d:\d\d(?::\d\d)?(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?"),
     ("time stamps", r"^(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\s+\d{1,2}\s\d\d:\d\d:\d\d\s\S+\s"),  # syslog, with its host
@@ -39,11 +41,12 @@ NOISE = [  # (what it is, how it looks); order matters
     ("folders", r"(?:/[\w.@+-]{1,80}){3,40}/(?=[\w.@+-]{1,80}/[\w.@+-])"),  # /usr/lib/python3/site-packages/torch/x.py -> torch/x.py
 ]
 PATTERNS = [(name, re.compile(pattern, re.M)) for name, pattern in NOISE]
+VERSIONED = re.compile(r"([a-z]{3,})v?\d{1,2}")
 TELLING = re.compile(r"error|fail|exception|assert|abort|timeout|timed out|killed|nan\b|xid|cannot|unable|warn|不足|错误|失败|超时", re.I)
 
 
 class Gloss(tables.Record):
-    """One row of glossary.toml: Chinese and its English, words that mean the same, or Chinese words that ask nothing."""
+    """One row of glossary.toml: Chinese and its English, words that mean the same, or words that only ask (`skip`)."""
 
     zh: tuple[str, ...] = ()
     en: tuple[str, ...] = ()
@@ -72,10 +75,11 @@ class Way:
 
 @dataclass
 class Concept:
-    """One thing asked for."""
+    """One thing asked for; `asks` marks a word that only asks ("does", "best"): it counts little."""
 
     surface: str
     ways: list[Way] = field(default_factory=list)
+    asks: bool = False
 
 
 @dataclass
@@ -89,7 +93,7 @@ class Question:
 def clean(text: str) -> Question:
     """Strip what no page can hold; cut to LONGEST characters, its telling lines first."""
     whole, notes, stripped = len(text), [], []
-    text = text[:READ_AT_MOST]
+    text = URL.sub(r"\1", XID.sub("Xid ", text[:READ_AT_MOST]))
     for name, pattern in PATTERNS if len(text) > 60 or "\n" in text else PATTERNS[:0]:
         text, times = pattern.subn(" ", text)
         stripped += [name] * bool(times)
@@ -126,31 +130,37 @@ def concepts(text: str, lexicon: Lexicon) -> tuple[list[Concept], list[str]]:
         else:
             asked.append(word)
     spelled = [_concept(word) for word in asked]
-    for word, concept in zip(asked, spelled, strict=True):
-        offered += _mend(word, concept, lexicon)
+    for number, (word, concept) in enumerate(zip(asked, spelled, strict=True)):
+        if right := _mend(word, concept, lexicon):
+            offered.append(f"{right} (for {word.surface})")
+            asked[number] = Word(right, "", (lexicon.stem(right),))
     _join_neighbours(asked, spelled, lexicon)
     _add_synonyms(asked, spelled, lexicon)
     return _once([*spelled, *found])[:MOST_CONCEPTS], list(dict.fromkeys(offered))
 
 
 def _concept(word: Word) -> Concept:
+    if word.surface.lower() in _skipped() or (len(word.surface) == 1 and word.surface.isalpha()):
+        return Concept(word.surface, [Way(word.pieces, ASKING)], asks=True)
     if not word.joined:
         return Concept(word.surface, [Way(word.pieces, 1.0)])
     return Concept(word.surface, [Way((word.joined,), JOINED), Way(word.pieces, PIECE, 0.9)])
 
 
-def _mend(word: Word, concept: Concept, lexicon: Lexicon) -> list[str]:
-    """Give an unknown word a second chance: two words written as one, else the nearest known word, which is offered."""
+def _mend(word: Word, concept: Concept, lexicon: Lexicon) -> str:
+    """Give a word a second chance: without its version (fsdp1); an unknown one as two words, or as the known word that is returned."""
     term = word.surface.lower()
-    if word.joined or not re.fullmatch(r"[a-z]{5,}", term) or lexicon.frequency(word.pieces[0]):
-        return []
+    if version := VERSIONED.fullmatch(term):
+        concept.ways.append(Way((lexicon.stem(version[1]),), PIECE, 0.6))
+        return ""
+    if word.joined or concept.asks or not re.fullmatch(r"[a-z]{5,}", term) or lexicon.frequency(word.pieces[0]):
+        return ""
     if halves := lexicon.halves(term):
         concept.ways.append(Way(tuple(map(lexicon.stem, halves)), PIECE, 0.7))
-        return []
-    if not (right := lexicon.nearest(term)):
-        return []
-    concept.ways.append(Way((lexicon.stem(right),), CORRECTED, 0.5))
-    return [f"{right} (for {word.surface})"]
+        return ""
+    if right := lexicon.nearest(term):
+        concept.ways.append(Way((lexicon.stem(right),), CORRECTED, 0.7))
+    return right
 
 
 def _join_neighbours(asked: list[Word], spelled: list[Concept], lexicon: Lexicon) -> None:

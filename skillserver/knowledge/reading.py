@@ -14,8 +14,8 @@ import difflib
 from skillserver.errors import BadRequest
 from skillserver.knowledge import library, sections
 from skillserver.knowledge.library import Library
-from skillserver.knowledge.search import CHARACTERS_A_TOKEN, LEAST_TOKENS, fitting
 from skillserver.knowledge.sections import Page, Section
+from skillserver.knowledge.showing import CHARACTERS_A_TOKEN, LEAST_TOKENS, fitting, open_fences, shown
 
 NEAREST = 6
 LONGEST = 200  # characters of an unknown id worth comparing
@@ -69,11 +69,11 @@ def _section(shelf: Library, wanted: str) -> str:
     section = shelf.sections[wanted]
     page = next(page for page in shelf.pages if page.id == section.page)
     folder = shelf.folder_of(section)
-    shown = list(page.sections) if wanted == page.id else _nested(page, section)
-    place = f"{section.file}:{section.first_line}-{shown[-1].last_line}" + (f" · {shelf.origin(folder)}" if not folder.ours else "")
+    held = list(page.sections) if wanted == page.id else _nested(page, section)
+    place = f"{section.file}:{section.first_line}-{held[-1].last_line}" + (f" · {shelf.origin(folder)}" if not folder.ours else "")
     trail = f"{' > '.join(section.trail[:-1])} · " if section.trail[:-1] else ""
-    blocks = [f"## {section.title} [{section.id}]\n_{trail}{place}_\n\n{section.text}"]
-    blocks += [f"{'#' * max(3, inner.level)} {inner.title} [{inner.id}]\n\n{inner.text}" for inner in shown[1:]]
+    blocks = [f"## {section.title} [{section.id}]\n_{trail}{place}_\n\n{shown(shelf, section)}"]
+    blocks += [f"{'#' * max(3, inner.level)} {inner.title} [{inner.id}]\n\n{shown(shelf, inner)}" for inner in held[1:]]
     if section.sources:
         blocks.append("Sources:\n" + "\n".join(f"- {source}" for source in section.sources))
     return "\n\n".join(block.strip() for block in blocks)
@@ -92,12 +92,11 @@ def _cut(text: str, wanted: str, budget: int, offset: int) -> str:
         raise BadRequest(
             "offset_past_end", f"offset {offset} is not below {len(lines)}, the number of lines of {wanted or 'the list'}", next="offset=0"
         )
-    rest = "\n".join(lines[offset:])
+    opened = open_fences("\n".join(lines[:offset]))
+    rest = "\n".join([*opened, *lines[offset:]])
     if len(rest) <= budget:
         return rest
     kept, whole = fitting(rest, budget - NOTE_ROOM)
-    left, go_on = (
-        len(lines) - offset - whole,
-        f"read_knowledge with {f'id={wanted}, ' if wanted else ''}offset={offset + whole} or a larger max_tokens",
-    )
-    return f"{kept}\n\n({left} lines more: {go_on if whole else 'read_knowledge with a larger max_tokens'}.)"
+    done = max(0, whole - len(opened))
+    how = f"read_knowledge with {f'id={wanted}, ' if wanted else ''}offset={offset + done} or a larger max_tokens"
+    return f"{kept}\n\n({len(lines) - offset - done} lines more: {how if done else 'read_knowledge with a larger max_tokens'}.)"

@@ -24,6 +24,14 @@ if TYPE_CHECKING:  # both are imported where an index is built: a server that on
     from markdown_it import MarkdownIt
     from markdown_it.token import Token
 
+LARGEST_FILE = 4_000_000  # bytes; a page that is larger is data
+TABLE = re.compile(r"^\|.*\n\|[ :|-]+\|", re.M)
+CODE = re.compile(r"^ {0,3}(?:```|~~~)", re.M)
+FAILURE = re.compile(
+    r"error|exception|fail|timeout|timed out|killed|abort|crash|hang|stuck|mismatch|corrupt|leak|out of memory|oom\b|xid|nan\b|spike|assert|unable|"
+    r"cannot|not found|refused|denied|undefined|invalid|missing|slow|drain|deadlock|desync",
+    re.I,
+)
 COMMENT = re.compile(r"<!--\s*(zh|keywords)\s*:(.*?)-->", re.S)
 SEPARATORS = re.compile(r"[\s,，、]+")
 TEXTS = ("title", "title_zh", "summary", "checked")
@@ -50,9 +58,11 @@ class Section:
     sources: tuple[str, ...] = ()
 
     @property
-    def kind(self) -> str:
-        """`page` for the lead of a page, else `section`."""
-        return "section" if "#" in self.id else "page"
+    def kinds(self) -> frozenset[str]:
+        """What it offers: a `table` of figures, `code` to run, a `failure` explained (its heading or search words name one)."""
+        said = " ".join([self.title, *self.keywords])
+        held = {"table": TABLE.search(self.text), "code": CODE.search(self.text), "failure": FAILURE.search(said)}
+        return frozenset(name for name, found in held.items() if found)
 
 
 @dataclass(frozen=True)
@@ -258,11 +268,34 @@ def _broken(file: str, line: int, problem: str) -> DataBroken:
     return DataBroken("page_broken", f"{file}:{line}: {problem}", next="correct the page, or reinstall skillserver")
 
 
-def files(root: Path) -> dict[str, str]:
-    """Relative name -> text of every Markdown file below `root`, sorted; hidden files and folders are left out."""
-    found = {}
-    for path in sorted(root.rglob("*.md")):
-        name = path.relative_to(root)
-        if path.is_file() and not any(part.startswith(".") for part in name.parts):
-            found[name.as_posix()] = path.read_text(encoding="utf-8", errors="replace")
-    return found
+@dataclass(frozen=True)
+class Files:
+    """What was read below a folder: relative name -> text, and relative name -> why it was not read."""
+
+    texts: dict[str, str]
+    unread: dict[str, str]
+
+
+def files(root: Path) -> Files:
+    """Every Markdown file below `root`, sorted; hidden ones and links that lead out of it are left out."""
+    found, unread = {}, {}
+    for path in pages_of(root):
+        name = path.relative_to(root).as_posix()
+        try:
+            if path.stat().st_size > LARGEST_FILE:
+                unread[name] = f"{path.stat().st_size:,} bytes are more than {LARGEST_FILE:,}"
+            else:
+                found[name] = path.read_text(encoding="utf-8", errors="replace")
+        except OSError as problem:
+            unread[name] = problem.strerror or str(problem)
+    return Files(found, unread)
+
+
+def pages_of(root: Path) -> list[Path]:
+    """Paths of the Markdown files below `root`, sorted."""
+    whole = root.resolve()
+    return [
+        path
+        for path in sorted(root.rglob("*.md"))
+        if not any(part.startswith(".") for part in path.relative_to(root).parts) and path.resolve().is_relative_to(whole) and path.is_file()
+    ]

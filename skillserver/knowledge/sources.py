@@ -10,15 +10,18 @@ files; starts no git. Knows nothing of searching.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import tempfile
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from skillserver import paths
 from skillserver.errors import BadRequest, DataBroken, NotHere
+from skillserver.knowledge import licences, sections
 
 OURS = "knowledge_base"
 OUR_LICENCE = "CC-BY-SA-4.0"
@@ -49,55 +52,82 @@ class Folder:
 
 def folders() -> tuple[Folder, ...]:
     """Ours first, then the user's in the order added. Raises DataBroken when the user's record cannot be read."""
-    return (Folder("", str(paths.shipped(OURS)), OUR_LICENCE), *_added())
+    return (Folder("", str(paths.shipped(OURS)), OUR_LICENCE), *added())
 
 
 def add(path: str | Path, licence: str = "", name: str = "") -> Folder:
-    """Index a folder from now on. Raises BadRequest when it is no folder, holds no page, or its name is taken."""
+    """Index a folder from now on; the licence is looked for when none is said.
+
+    Raises BadRequest when it is no folder, holds no page, or its name is taken.
+    """
     root = Path(path).expanduser().resolve()
     if not root.is_dir():
         raise BadRequest("no_such_folder", f"{str(path)!r} is not a folder", next="pass a folder that holds Markdown files")
     if not any(root.rglob("*.md")):
         raise BadRequest("no_pages", f"{str(path)!r} holds no *.md file", next="pass a folder that holds Markdown files")
-    folder = Folder(name or re.sub(r"[^\w.-]+", "-", root.name), str(root), licence)
-    known = _added()
+    folder = Folder(re.sub(r"[^\w.-]+", "-", name or root.name).strip("-."), str(root), licence or licences.of(root))
+    known = added()
     if taken := [other for other in known if other.name == folder.name and other.path != folder.path]:
         raise BadRequest("name_taken", f"the name {folder.name!r} stands for {taken[0].path}", next="pass another name")
-    if (paths.shipped(OURS) / folder.name).exists():
-        raise BadRequest("name_taken", f"{folder.name!r} is a chapter of the shipped knowledge base", next="pass another name")
+    if not folder.name or folder.name == "ours" or (paths.shipped(OURS) / folder.name).exists():
+        raise BadRequest("name_taken", f"{folder.name!r} stands for the shipped knowledge base or a chapter of it", next="pass another name")
     _write([*(other for other in known if other.path != folder.path), folder])
     return folder
 
 
+def refresh(name: str = "") -> None:
+    """Look again for the licence of one folder, or of all. One that was said by hand is kept where no file names any."""
+    _write([
+        replace(folder, licence=licences.of(folder.root) or folder.licence) if name in ("", folder.name) else folder for folder in added()
+    ])  # fmt: skip
+
+
 def remove(name: str) -> None:
     """Forget a folder; its files stay. Raises BadRequest naming the folders there are."""
-    known = _added()
+    known = added()
     kept = [other for other in known if other.name != name]
     if len(kept) == len(known):
         raise BadRequest("unknown_source", f"no added folder is named {name!r}", valid=[other.name for other in known], next="name one of them")
     _write(kept)
 
 
+def stamp(folders: Iterable[Folder]) -> tuple[tuple[str, int, int], ...]:
+    """Equal as long as no file of the user's folders changed. The shipped pages do not change under a server."""
+    found = []
+    for folder in folders:
+        if not folder.ours:
+            found.append((f"{folder.name} {commit(folder.root)}", 0, 0))
+            for path in sections.pages_of(folder.root):
+                with contextlib.suppress(OSError):
+                    about = path.stat()
+                    found.append((str(path), about.st_mtime_ns, about.st_size))
+    return tuple(found)
+
+
 def commit(root: Path) -> str:
     """The first 12 characters of the commit checked out at or above `root`; "" when it is no git checkout."""
     for place in (root, *root.parents):
-        head = place / ".git" / "HEAD"
-        if head.is_file():
-            return _commit(place / ".git", head.read_text(encoding="utf-8").strip())[:12]
+        git = place / ".git"
+        if git.is_file():  # a linked work tree names its folder there
+            git = place / git.read_text(encoding="utf-8", errors="replace").strip().removeprefix("gitdir: ")
+        if (git / "HEAD").is_file():
+            return _commit(git, (git / "HEAD").read_text(encoding="utf-8", errors="replace").strip())[:12]
     return ""
 
 
 def _commit(git: Path, head: str) -> str:
     if not head.startswith("ref: "):
         return head
-    name, packed = head.removeprefix("ref: "), git / "packed-refs"
-    if (git / name).is_file():
-        return (git / name).read_text(encoding="utf-8").strip()
+    shared = git / (git / "commondir").read_text(encoding="utf-8").strip() if (git / "commondir").is_file() else git
+    name, packed = head.removeprefix("ref: "), shared / "packed-refs"
+    if (shared / name).is_file():
+        return (shared / name).read_text(encoding="utf-8").strip()
     lines = packed.read_text(encoding="utf-8").splitlines() if packed.is_file() else []
     return next((line.split()[0] for line in lines if line.endswith(f" {name}")), "")
 
 
-def _added() -> list[Folder]:
+def added() -> list[Folder]:
+    """The user's folders. Raises DataBroken when the record cannot be read."""
     record = paths.home() / RECORD
     try:
         return [Folder(**row) for row in json.loads(record.read_text(encoding="utf-8"))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -132,3 +133,15 @@ def test_threads_that_come_together_wait_for_one_build(pages_root: Path, tmp_pat
 def test_no_page_anywhere_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DataBroken, match="no_pages"):
         library.at((Folder("", str(tmp_path / "nowhere"), ""),), tmp_path)
+
+
+def test_a_base_that_was_swept_away_meanwhile_is_done_without(pages_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "pages"
+    shutil.copytree(pages_root, root)
+    library.at((Folder("", str(root), ""),), tmp_path / "cache")
+    (root / "new.md").write_text("# Okapi\n\nStripes.\n", encoding="utf-8")
+    monkeypatch.setattr(index, "_sweep", lambda place: [shutil.rmtree(old) for old in place.glob("index-*")])
+    library.forget()
+    shelf = library.at((Folder("", str(root), ""),), tmp_path / "cache")
+    assert (shelf.indexed_pages, shelf.notes) == (1, [])
+    assert search.answer(shelf, "okapi stripes").startswith("## Okapi [new]")

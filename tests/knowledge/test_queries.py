@@ -80,3 +80,7 @@ def test_every_row_of_the_glossary_says_something_once() -> None:
     assert all(bool(row.zh) == bool(row.en) for row in rows)
     assert all(len(row.same) > 1 for row in rows if not row.zh and not row.skip)
     assert not set(spelled) & {word for row in rows for word in row.skip}
+
+
+def test_the_address_between_xid_and_its_number_is_left_out() -> None:
+    assert queries.clean("NVRM: Xid (PCI:0000:9b:00): 63, pid=12").text.startswith("NVRM: Xid 63")

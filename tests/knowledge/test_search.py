@@ -10,6 +10,7 @@ import pytest
 from skillserver.errors import BadRequest
 from skillserver.knowledge import library, search
 from skillserver.knowledge.library import Library
+from skillserver.knowledge.search import Chosen
 from skillserver.knowledge.sources import Folder
 
 HEADING = re.compile(r"^## .* \[(\S+)\]$", re.M)
@@ -132,3 +133,74 @@ def test_answers_are_the_same_every_time_and_for_four_threads(shelf: Library) ->
     alone = [search.answer(shelf, question) for question in questions]
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(lambda question: search.answer(shelf, question), questions)) == alone
+
+
+@pytest.mark.parametrize(
+    ("only", "found"),
+    [
+        (Chosen(part="training"), {"training/memory", "training/instabilities"}),
+        (Chosen(part="training/memory.md"), {"training/memory"}),
+        (Chosen(part="training/memory", kind="code"), {"training/memory"}),
+        (Chosen(kind="failure"), {"debugging/hangs", "training/memory", "debugging/gpu-faults", "orchestration/slurm", "training/instabilities"}),
+        (Chosen(source="ours", part="hardware"), {"hardware/network"}),
+    ],
+)
+def test_a_filter_leaves_only_its_sections(shelf: Library, only: Chosen, found: set[str]) -> None:
+    told = search.answer(shelf, "memory gradient timeout error loss network", 8000, only)
+    near = re.findall(r"^- `(\S+)`", told, re.M)
+    assert {name.partition("#")[0] for name in (ids(told) or near)} <= found
+    assert ids(told) or near
+
+
+def test_a_refusal_under_a_filter_names_the_filter(shelf: Library) -> None:
+    told = search.answer(shelf, "NCCL watchdog timeout", 2000, Chosen(part="hardware"))
+    assert told.startswith("no section answers this")
+    assert "searched only part=hardware: ask without it to search all" in told
+
+
+def test_an_unknown_part_or_source_is_refused_with_what_there_is(shelf: Library) -> None:
+    with pytest.raises(BadRequest, match=r"unknown_part: .*Valid: debugging"):
+        search.answer(shelf, "gradient", 2000, Chosen(part="cooking"))
+    with pytest.raises(BadRequest, match=r"unknown_source: .*Valid: ours"):
+        search.answer(shelf, "gradient", 2000, Chosen(source="cooking"))
+
+
+def test_a_word_that_only_asks_is_never_named_as_missing(shelf: Library) -> None:
+    told = search.answer(shelf, "how does gradient clipping differ from mongodb and why would someone use both")
+    assert "does not speak of: mongodb.)" in told
+
+
+def test_what_nearly_answers_is_shown_under_the_refusal(shelf: Library) -> None:
+    told = search.answer(shelf, "gradient clipping for bakers pastry cooks")
+    assert told.startswith("no section answers this. The nearest")
+    assert ids(told) == ["training/instabilities#gradient-clipping"]
+    assert ids(search.answer(shelf, "how to bake sourdough bread")) == []
+
+
+def test_sections_that_say_nearly_the_same_are_named_with_the_better_one(tmp_path: Path) -> None:
+    same = "A zebra crosses the road at the striped lines when every car has stopped and the light is green for those on foot"
+    (tmp_path / "a.md").write_text(f"# Roads\n\n## Zebra crossing\n{same}; then it is safe.\n", encoding="utf-8")
+    (tmp_path / "b.md").write_text(f"# Beasts\n\n## Zebras in town\n{same}, says the keeper.\n", encoding="utf-8")
+    (tmp_path / "c.md").write_text("# Paint\n\n## Zebra paint\nStriped paint for a crossing costs ten a litre.\n", encoding="utf-8")
+    told = search.answer(library.at((Folder("", str(tmp_path), ""),), tmp_path / "cache"), "zebra crossing")
+    assert "· also: b#zebras-in-town" in told.split("\n\n")[0]
+    assert ids(told)[0] == "a#zebra-crossing"
+
+
+def test_an_amount_is_not_missed_by_name_but_a_code_is(shelf: Library) -> None:
+    assert "3000" not in search.answer(shelf, "gradient clipping mongodb after 3000 steps")
+    assert re.search(r"does not speak of: .*\b31\b", search.answer(shelf, "contained ECC error of GPU, Xid 31, drain mongodb"))
+
+
+def test_a_name_with_a_version_is_searched_without_it_too(shelf: Library) -> None:
+    assert ids(search.answer(shelf, "fsdp2 stages"))[0] == "training/memory#zero-stages"
+
+
+def test_of_a_long_section_the_part_that_was_asked_for_is_shown(tmp_path: Path) -> None:
+    paragraphs = [f"Paragraph {number} tells of beasts in the savannah and how they walk.\nIt goes on for a while longer." for number in range(60)]
+    paragraphs[40] = "```text\nokapi\n\nstripes\n```"
+    (tmp_path / "long.md").write_text("# Long\n\n## Beasts\n" + "\n\n".join(paragraphs) + "\n", encoding="utf-8")
+    told = search.answer(library.at((Folder("", str(tmp_path), ""),), tmp_path / "cache"), "beasts okapi stripes", 500)
+    assert "```text\nokapi\n\nstripes\n```" in told
+    assert re.search(r"\(lines \d+-\d+ of 182; read_knowledge with id=long#beasts shows all\.\)", told)
+    assert len(told) <= 2000

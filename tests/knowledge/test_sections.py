@@ -48,14 +48,14 @@ Two.
 
 def test_a_page_becomes_sections_with_ids_trails_lines_and_search_words() -> None:
     page = sections.parse("training/memory", PAGE, "kb/training/memory.md")
-    rows = [(s.id, s.trail, s.first_line, s.last_line, s.kind, s.title_zh, s.keywords, s.keywords_zh) for s in page.sections]
+    rows = [(s.id, s.trail, s.first_line, s.last_line, sorted(s.kinds), s.title_zh, s.keywords, s.keywords_zh) for s in page.sections]
     assert rows == [
-        ("training/memory", ("Memory",), 13, 13, "page", "显存", ("OOM", "out of memory"), ("显存不足", "爆显存")),
-        ("training/memory#zero-fsdp-stages", ("Memory", "ZeRO & FSDP: stages"), 15, 20, "section",
+        ("training/memory", ("Memory",), 13, 13, ["failure"], "显存", ("OOM", "out of memory"), ("显存不足", "爆显存")),
+        ("training/memory#zero-fsdp-stages", ("Memory", "ZeRO & FSDP: stages"), 15, 20, [],
          "分片", ("sharding", "stage 3"), ("关键词1", "关键词2")),
-        ("training/memory#zero-optimization-in-bold", ("Memory", "ZeRO & FSDP: stages", "zero_optimization in bold"), 22, 28, "section", "", (), ()),
-        ("training/memory#again", ("Memory", "Again"), 30, 31, "section", "", (), ()),
-        ("training/memory#again-2", ("Memory", "Again"), 33, 36, "section", "", (), ()),
+        ("training/memory#zero-optimization-in-bold", ("Memory", "ZeRO & FSDP: stages", "zero_optimization in bold"), 22, 28, ["code"], "", (), ()),
+        ("training/memory#again", ("Memory", "Again"), 30, 31, [], "", (), ()),
+        ("training/memory#again-2", ("Memory", "Again"), 33, 36, [], "", (), ()),
     ]  # fmt: skip
     assert page.sections[1].text == "Three of them.\nThe end."
     assert page.sections[2].text == "Nested.\n\n```bash\n# not a heading\n## neither\n```"

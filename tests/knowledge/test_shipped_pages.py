@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from pathlib import Path
@@ -13,6 +14,7 @@ from skillserver.knowledge import library, search
 from skillserver.knowledge.sources import OUR_LICENCE, OURS, Folder
 from skillserver.tools.knowledge import read_knowledge, search_knowledge
 
+OUT_OF_SCOPE = Path(__file__).resolve().parents[2] / "benchmarks" / "out_of_scope.txt"
 QUESTIONS = Path(__file__).resolve().parents[3] / "shared" / "cases" / "questions.json"
 
 
@@ -43,10 +45,20 @@ def test_every_section_is_found_by_its_own_title(ours: library.Library) -> None:
     "question",
     ["how to bake sourdough bread", "what is the capital of Mongolia", "css center a div vertically", "photosynthesis in plants",
      "北京今天天气怎么样", "java spring boot bean circular dependency", "best pizza restaurants in Naples",
-     "how to memorise a poem", "excel vlookup across sheets"],
+     "how to memorise a poem", "excel vlookup across sheets", *OUT_OF_SCOPE.read_text(encoding="utf-8").splitlines()],
 )  # fmt: skip
 def test_a_question_about_something_else_is_not_answered(ours: library.Library, question: str) -> None:
     assert search.answer(ours, question).startswith("no section answers this")
+
+
+def test_no_two_pages_say_the_same_at_length(ours: library.Library) -> None:
+    pairs = {section.id: ours.words_of(section.id).pairs for section in ours.sections.values() if section.text}
+    alike = [
+        (left, right)
+        for left, right in itertools.combinations(pairs, 2)
+        if len(pairs[left] & pairs[right]) > 0.45 * min(len(pairs[left]), len(pairs[right])) and ours.sections[left].page != ours.sections[right].page
+    ]
+    assert alike == [], "merge them: keep one, and its old id as an alias"
 
 
 def test_the_tools_answer_over_the_shipped_pages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
