@@ -182,9 +182,15 @@ def summary() -> dict[str, Any]:
     correlations = {key: spearman(pairs) for key, pairs in sweeps(found).items()}
     errors = [abs(guess / real - 1) for row, _, exact, guess, real in found if exact and row["micro_batch"]]
     logs = sorted(abs(math.log(guess / real)) for row, _, exact, guess, real in found if exact and row["micro_batch"])
-    return {"factor_of_four_in_five": round(math.exp(logs[len(logs) * 4 // 5]), 2), "sweeps": len(correlations), "median_rank_correlation": round(statistics.median(correlations.values()), 2), "rows": len(errors),
-            "median_error": round(statistics.median(errors), 3), "p90_error": round(statistics.quantiles(errors, n=10)[-1], 2),
-            "each_sweep": {key: round(value, 2) for key, value in correlations.items()}}  # fmt: skip
+    return {
+        "sweeps": len(correlations),
+        "median_rank_correlation": round(statistics.median(correlations.values()), 2),
+        "rows": len(errors),
+        "median_error": round(statistics.median(errors), 3),
+        "p90_error": round(statistics.quantiles(errors, n=10)[-1], 2),
+        "factor_of_four_in_five": round(math.exp(logs[len(logs) * 4 // 5]), 2),
+        "each_sweep": {key: round(value, 2) for key, value in correlations.items()},
+    }
 
 
 if __name__ == "__main__":
