@@ -53,8 +53,11 @@ def of_text(text: str) -> Iterator[Piece]:
 
 def of_file(path: Path) -> Iterator[Piece]:
     """Pieces of a file, read as it goes. Raises BadRequest when it is empty, compressed or binary."""
-    with path.open("rb") as opened:
-        head = opened.read(8192)
+    try:
+        with path.open("rb") as opened:
+            head = opened.read(8192)
+    except OSError as problem:
+        raise BadRequest("unreadable_file", f"{path.name}: {problem.strerror}", next="let this user read it, or pass the text itself") from problem
     if not head.strip():
         raise BadRequest("empty_file", f"{path.name} is empty", next=f"pass a file with {EXPECTED}")
     packed = next((what for magic, what in MAGIC.items() if head.startswith(magic)), None)

@@ -21,6 +21,8 @@ from skillserver.health.incident import Incident
 from skillserver.health.reading import GpuReading
 
 DEAD_FIELDS = 4  # assumed
+HELD_MIB = 2048.0  # assumed: above what drivers of today keep for themselves
+HOT_C = 90.0  # assumed: boards slow down between 85 and 98 C
 DERIVED = {"retired_pages": ("retired_single_bit", "retired_double_bit")}
 NO_FABRIC = re.compile(r"PCIe|\bNVL\b|\bRTX\b|\b[AL]\d0S?$", re.I)
 SERVER_BOARD = re.compile(r"SXM|HBM|\b[ABHV]\d00|\bGH200|\bGB[23]00", re.I)
@@ -95,6 +97,25 @@ def _compared(gpu: GpuReading) -> Iterator[Incident]:
     yield from _link(gpu)
     yield from _unreadable(gpu)
     yield from _links_down(gpu)
+    yield from _held(gpu)
+
+
+def _held(gpu: GpuReading) -> Iterator[Incident]:
+    """Memory in use and no program shown: left behind, or of programs that a container cannot see. Never more than a remark."""
+    used, programs = gpu.number("memory_used_mib"), gpu.number("programs")
+    if used is None or programs != 0 or used < HELD_MIB or gpu.flag("mig") or gpu.loaded:
+        return
+    yield Incident(
+        "memory_held_without_program",
+        "info",
+        "host",
+        gpu.label,
+        "Memory is in use and no program is shown: one that died and left it, or one outside this container.",
+        "observe: on the host, fuser -v /dev/nvidia* shows who holds it; end it, or reset the GPU when nobody does",
+        "gpu_program_faults",
+        gpu.pci,
+        [f"{gpu.label}: {used:g} MiB in use, 0 programs"],
+    )
 
 
 def _recovery(gpu: GpuReading) -> Iterator[Incident]:
@@ -128,7 +149,9 @@ def _heat(gpu: GpuReading) -> Iterator[Incident]:
         value, top = gpu.number(fact), gpu.number(limit)
         if value is not None and top and value >= top:
             yield _hot(gpu, f"{fact} = {value:g}, the {what} temperature is {top:g}")
-    margin = gpu.number("temperature_margin_c")
+    margin, now = gpu.number("temperature_margin_c"), gpu.number("temperature_c")
+    if margin is None and not gpu.number("slowdown_c") and now is not None and now >= HOT_C and gpu.number("amd_edge_c") is None:
+        yield _hot(gpu, f"temperature_c = {now:g}, and the board's own limit is not shown")
     if margin is not None and margin <= 0:
         yield _hot(gpu, f"temperature_margin_c = {margin:g}")
 
@@ -198,6 +221,9 @@ def _unreadable(gpu: GpuReading) -> Iterator[Incident]:
 def _links_down(gpu: GpuReading) -> Iterator[Incident]:
     """A link shown as down. On boards without a bridge unused links are inactive by design: only SXM-like boards are judged."""
     down, silent = gpu.text("nvlinks_down"), gpu.flag("nvlinks_all_inactive")
+    if gpu.flag("switch"):
+        yield from _switch_links_down(gpu, down)
+        return
     if not (down or silent) or gpu.source == "live" or (gpu.name and not re.search(r"SXM|HBM|\bB[23]00|\bGB[23]00|HGX", gpu.name)):
         return  # live: a part may have fewer links than the driver lists; peers.py compares
     code = "nvlink_all_inactive" if silent else "nvlink_down"
@@ -212,3 +238,11 @@ def _links_down(gpu: GpuReading) -> Iterator[Incident]:
         gpu.pci,
         [f"{gpu.label}: {'all links inactive' if silent else f'link {down} down'}"],
     )
+
+
+def _switch_links_down(gpu: GpuReading, down: str) -> Iterator[Incident]:
+    """Ports of a switch may lead nowhere by design: said, not judged hard."""
+    if down:
+        reason = "Links of an NVSwitch are down; ports that lead nowhere by design look the same."
+        action = "observe: compare with another machine of the type and with the links of the GPUs; drain and reset when a GPU lost one"
+        yield Incident("nvswitch_link_down", "warning", "link", gpu.name, reason, action, "nvlink_faults", None, [f"{gpu.name}: link {down} down"])

@@ -9,11 +9,11 @@ skipped count as judged and give nothing. What a failed test means stands in dat
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from typing import Any
 
+from skillserver.health import documents
 from skillserver.health.fields import snake
 from skillserver.health.reading import Facts, Outcome, Unjudged
 
@@ -81,8 +81,9 @@ def parse_json(source: str, text: str) -> Facts | None:
     if not DOCUMENT.search(text):
         return None
     try:
-        document = json.loads(text[text.index("{") : text.rindex("}") + 1])
-        run = next(value for key, value in document.items() if "Diagnostic" in key)
+        run = next(value for one in documents.found(text) if isinstance(one, dict) for key, value in one.items() if "Diagnostic" in key)
+        if "test_categories" not in run and isinstance(run.get("runtime_error"), str):
+            return Facts(outcomes=[Outcome(source, "dcgm", "diag", "error", "", f"diag: {run['runtime_error']}"[:300])], judged=True)
         tests = [(test["name"], result) for group in run["test_categories"] for test in group["tests"] for result in test["results"]]
     except (ValueError, KeyError, TypeError, AttributeError, StopIteration, RecursionError):
         return Facts(unjudged=[Unjudged(source, "the JSON of dcgmi diag is cut or of a form that is not known; expected dcgmi diag -j whole")])

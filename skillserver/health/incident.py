@@ -92,5 +92,6 @@ def folded(incidents: list[Incident]) -> list[Incident]:
         first.places = [*(first.places or [first.subject]), one.subject]
         first.count += one.count
         first.evidence += [line for line in one.evidence if line not in first.evidence]
-        first.subject = f"{len(first.places)} GPUs: {', '.join(first.places)}"
+        what = "GPUs" if all(place.startswith("GPU ") for place in first.places) else "places"
+        first.subject = f"{len(first.places)} {what}: {', '.join(first.places)}"
     return list(out.values())

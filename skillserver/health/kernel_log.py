@@ -18,6 +18,10 @@ from skillserver.health.reading import Event, Facts, Unjudged, normal_pci
 
 KIND = "kernel log (dmesg, journalctl -k, syslog) with NVRM or nvswitch lines"
 XID = re.compile(r"\b(S?)Xid \((?:PCI:)?([0-9a-fA-F:.]+)(?:\s+GPU-I:([0-9a-fA-F]+))?\):?\s*(\d+)\b,?\s*(.*)")
+PLUGIN = re.compile(r"\bXid=(\d+) on Device=(\S+?)[,;]?(?:\s|$)")  # the Kubernetes device plugin
+ROUTINE = re.compile(r"loading NVIDIA|persistence mode|Persistenced|GPU at PCI|Serial Number|tainting kernel|RPC history|"
+                     r"entry function|GSP_RM_|GSP_INIT|^\s*-?\d+ +\d|^Initialized|^Enabling|bug-report|crash dump", re.I)  # fmt: skip
+LOADED = re.compile(r"loading NVIDIA UNIX", re.I)
 KERNEL_SECONDS = re.compile(r"\[\s*(\d+\.\d+)\]")
 KMSG = re.compile(r"^\d+,\d+,(\d+),")
 CTIME = re.compile(r"\b(?:[A-Z][a-z]{2} )?([A-Z][a-z]{2}) +(\d+) (\d\d:\d\d:\d\d)(?: (\d{4}))?")
@@ -40,10 +44,15 @@ def parse(source: str, text: str) -> Facts | None:
         if "Xid" in line and (event := _event(source, line[:LONGEST_LINE])):
             events.append(event)
         elif "NVRM:" in line:
-            spoke = True
+            said = line.split("NVRM:", 1)[1].strip()[:120]
+            spoke = spoke or bool(ROUTINE.search(said))
+            if LOADED.match(said) and events:
+                events.append(Event(source, "load", 0, None, line.strip()[:LONGEST_LINE], "", *moment_of(line)))
             if TROUBLE.search(line) and not HARMLESS.search(line):
-                unknown[line.split("NVRM:", 1)[1].strip()[:120]] += 1
-    if not events and not spoke:
+                unknown[said] += 1
+        elif "Xid=" in line and (found := PLUGIN.search(line)):
+            events.append(Event(source, "xid", int(found[1]), None, line.strip()[:LONGEST_LINE], f"on {found[2]}", *moment_of(line)))
+    if not events and not spoke and not unknown:
         return None
     facts = Facts(events=[event for event in events if not _repeats(event)], judged=bool(events) or (spoke and not unknown))
     if unknown and not events:

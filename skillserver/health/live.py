@@ -1,7 +1,7 @@
 """This host's GPUs now -> facts, and what only a live look can find: a driver that does not answer, a GPU that is missing.
 
-Nothing is started on the GPUs. Kernel messages are not read (they need rights and belong to the host): what Xids would
-say stays unjudged, and the result says so.
+Nothing is started on the GPUs. The kernel messages of the last three days are read where this user may; where not, what
+Xids would say stays unjudged, and the result says so. AMD GPUs are asked through their own tool.
 
 >>> look(30.0)[0].gpus[0].label
 'GPU 0 0000:19:00.0'
@@ -12,10 +12,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from skillserver.hardware import host
+from skillserver.health import captures, infiniband
 from skillserver.health.incident import Incident
 from skillserver.health.reading import Facts, GpuReading, Unjudged, normal_pci
 
 SOURCE = "live"
+SHORT_S = 10.0  # for helpers beside the driver
 HUNG_S = 20.0  # assumed, not measured: without persistence the first answer of many GPUs is slow, and a shorter wait proves nothing
 NO_DRIVER = ("LibraryNotFound", "DriverNotLoaded", "NotFound")
 PASTE = "pass captures=[{name, text}] with nvidia-smi -q and dmesg -T from the machine in question"
@@ -31,10 +33,57 @@ def look(deadline_s: float, bus: Path = host.PCI_DEVICES, root: Path = Path("/")
     found = [*_silence(answer, deadline_s, facts), *_failure(answer, on_bus, facts)]
     if answer.count is not None:
         found += _missing(answer, facts, on_bus, host.given_a_part(root))
-        facts.unjudged.append(Unjudged(SOURCE, "the kernel log was not read: pass dmesg -T or journalctl -k as a capture to have Xids judged"))
+    if answer.count is not None or on_bus:
+        facts.add(_kernel_log())
+        found += _fabric_manager(bus, facts)
     if amd := host.amd_devices(bus):
-        facts.unjudged.append(Unjudged(SOURCE, f"{len(amd)} AMD devices on the bus are not judged live"))
+        facts.add(_amd(len(amd), deadline_s))
+    if (ports := host.ib_ports(root)) and facts.judged and (read := infiniband.parse(f"{SOURCE} ports", ports)):
+        facts.add(read)
     return facts, found
+
+
+def _kernel_log() -> Facts:
+    """Xids and known sentences; a log without any says nothing of the GPUs' health, so it is not counted as judged."""
+    text = host.kernel_log(SHORT_S)
+    if text is None:
+        missing = "the kernel log was not read: pass dmesg -T or journalctl -k as a capture to have Xids judged"
+        return Facts(unjudged=[Unjudged(SOURCE, missing)])
+    read = captures.read([(f"{SOURCE} kernel log", text)])
+    read.unjudged = []
+    read.judged = bool(read.events or read.signs)
+    return read
+
+
+def _fabric_manager(bus: Path, facts: Facts) -> list[Incident]:
+    """The service, on machines that have NVSwitches. GPUs that have joined their fabric do not need it for what runs."""
+    state = host.service_state(host.FABRIC_MANAGER, SHORT_S) if host.nvswitches(bus) else ""
+    if state not in ("inactive", "failed"):
+        return []
+    joined = bool(facts.gpus) and all(gpu.text("fabric_state") == "Completed" for gpu in facts.gpus)
+    return [
+        Incident(
+            "fabric_manager_stopped",
+            "warning" if joined else "critical",
+            "setup",
+            "the host",
+            "The fabric manager does not run on a machine with NVSwitches: after the next reset or start no CUDA program starts.",
+            "fix_setup: journalctl -u nvidia-fabricmanager; install the version of the driver and start it with no job running",
+            "nvlink_faults",
+            evidence=[f"{host.FABRIC_MANAGER}: {state}"],
+        )
+    ]
+
+
+def _amd(count: int, deadline_s: float) -> Facts:
+    said = host.ask_amd(min(deadline_s, SHORT_S))
+    if said is None:
+        return Facts(
+            unjudged=[Unjudged(SOURCE, f"{count} AMD devices on the bus: neither amd-smi nor rocm-smi answered; pass amd-smi metric and dmesg")]
+        )
+    read = captures.read([(f"{SOURCE} amd", said)])
+    read.unjudged = [] if read.judged else [Unjudged(SOURCE, "AMD's tool answered in a form that is not known; pass amd-smi metric as text")]
+    return read
 
 
 def _reading(gpu: dict[str, object]) -> GpuReading:

@@ -32,8 +32,14 @@ class KnownOutcome(tables.Record):
 def incidents(outcomes: list[Outcome]) -> list[Incident]:
     """One incident for each outcome that a record knows."""
     found = [(row, one) for one in outcomes if (row := _row(one))]
-    return [Incident(f"{one.kind}_{one.name}_{one.status}" if one.kind == "dcgm" else f"{one.kind}_{one.status}", row.severity, row.family,
-                     one.place or "the host", row.reason, row.action, row.topic, evidence=[one.line]) for row, one in found]  # fmt: skip
+    return [
+        Incident(_code(one), row.severity, row.family, one.place or "the host", row.reason, row.action, row.topic, evidence=[one.line])
+        for row, one in found
+    ]
+
+
+def _code(one: Outcome) -> str:
+    return f"{one.kind}_{one.status}" if one.kind == "ib_port" else f"{one.kind}_{one.name}_{one.status}"
 
 
 def _row(one: Outcome) -> KnownOutcome | None:

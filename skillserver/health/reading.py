@@ -38,6 +38,7 @@ class GpuReading:
     index: int | None = None
     values: dict[str, Value] = field(default_factory=dict)
     unreadable: dict[str, str] = field(default_factory=dict)
+    moment: float | None = None  # seconds of the capture's own clock
 
     def number(self, name: str) -> float | None:
         """A numeric field, None when it is unknown."""
@@ -137,6 +138,7 @@ class Facts:
     outcomes: list[Outcome] = field(default_factory=list)
     unjudged: list[Unjudged] = field(default_factory=list)
     judged: bool = False
+    nodes: dict[str, Facts] = field(default_factory=dict)  # of a paste from several machines: each judged apart
 
     def add(self, other: Facts) -> None:
         """Append what another source said."""
@@ -146,3 +148,5 @@ class Facts:
         self.outcomes += other.outcomes
         self.unjudged += other.unjudged
         self.judged = self.judged or other.judged
+        for node, facts in other.nodes.items():
+            self.nodes.setdefault(node, Facts()).add(facts)

@@ -9,14 +9,17 @@ worst first. `skipped` says what was not judged and why. Knows the shape of the 
 
 from __future__ import annotations
 
+import re
+
 from pydantic import BaseModel, Field
 
 from skillserver import findings as shape
 from skillserver.findings import Finding, Verdict
-from skillserver.health import checks, incident, outcomes, peers, texts, xid
+from skillserver.health import checks, confirm, incident, outcomes, peers, rates, texts, xid
 from skillserver.health.incident import Incident
 from skillserver.health.reading import Facts, GpuReading, Sign
 
+Machine = tuple[str, Facts, list[Incident]]
 MOST_FINDINGS = 12
 MOST_GPUS = 16
 MOST_SKIPPED = 10
@@ -31,9 +34,16 @@ NEXT = {
 }
 
 
+class HealthFinding(Finding):
+    """A finding and how to make sure of it."""
+
+    confirm: str = Field("", description="command that would confirm it")
+
+
 class GpuRow(BaseModel):
     """One GPU and what was read of it."""
 
+    node: str | None = None
     index: int | None = None
     pci: str | None = None
     name: str = ""
@@ -52,7 +62,7 @@ class GpuHealth(BaseModel):
 
     verdict: Verdict = Field(description="ok warning critical unknown")
     summary: str
-    findings: list[Finding] = Field(description="worst first, causes before consequences")
+    findings: list[HealthFinding] = Field(description="worst first, causes before consequences")
     gpus: list[GpuRow]
     skipped: list[Skipped] = Field(description="what was not judged, and why")
     next: str
@@ -60,14 +70,35 @@ class GpuHealth(BaseModel):
 
 def judge(facts: Facts, extra: list[Incident] | None = None) -> GpuHealth:
     """The verdict over everything read. `extra` are incidents that a source found itself (a hung driver)."""
-    found = [*(extra or []), *xid.incidents(facts.events), *_signs(facts.signs), *outcomes.incidents(facts.outcomes)]
+    machines = [("", facts, extra or []), *((node, part, []) for node, part in facts.nodes.items())]
+    told: list[Incident] = []
+    rows: list[GpuRow] = []
+    for node, part, own in machines:
+        grown = rates.incidents(part.gpus)
+        part.gpus = rates.newest(part.gpus)
+        told += _told(node, part, [*own, *grown])
+        rows += [_row(node, gpu) for gpu in part.gpus]
+    findings = [_finding(one) for one in incident.ordered(told)]
+    verdict = shape.verdict(findings, judged=any(part.judged for _node, part, _own in machines) or bool(told))
+    return GpuHealth(verdict=verdict, summary=_summary(verdict, findings, machines), findings=findings[:MOST_FINDINGS],
+                     gpus=rows[:MOST_GPUS], skipped=_skipped(machines, findings, rows), next=NEXT[verdict])  # fmt: skip
+
+
+def _told(node: str, facts: Facts, own: list[Incident]) -> list[Incident]:
+    """The incidents of one machine, joined and folded; the machine's name stands in their subjects."""
+    found = [*own, *xid.incidents(facts.events), *_signs(facts.signs), *outcomes.incidents(facts.outcomes)]
     found += [one for gpu in facts.gpus for one in checks.incidents(gpu)]
     found += peers.incidents(facts.gpus)
-    told = incident.ordered(incident.folded(incident.joined(_placed(found, facts.gpus))))
-    findings = shape.worst_first(one.finding() for one in told)
-    verdict = shape.verdict(findings, judged=facts.judged or bool(told))
-    return GpuHealth(verdict=verdict, summary=_summary(verdict, findings, facts), findings=findings[:MOST_FINDINGS],
-                     gpus=[_row(gpu) for gpu in facts.gpus[:MOST_GPUS]], skipped=_skipped(facts, findings), next=NEXT[verdict])  # fmt: skip
+    told = incident.folded(incident.joined(_placed(found, facts.gpus)))
+    for one in told if node else ():
+        one.subject = one.subject if f"{one.subject} ".startswith(f"{node} ") else f"{node}: {one.subject}"
+    return told
+
+
+def _finding(one: Incident) -> HealthFinding:
+    index = re.match(r"(?:\S+: )?GPU (\d+)\b(?!:)", one.subject)
+    command = confirm.command(one.code, one.pci, int(index[1]) if index else None)
+    return HealthFinding(**one.finding().model_dump(), confirm=command)
 
 
 def _signs(signs: list[Sign]) -> list[Incident]:
@@ -96,7 +127,7 @@ def _placed(found: list[Incident], gpus: list[GpuReading]) -> list[Incident]:
     return found
 
 
-def _row(gpu: GpuReading) -> GpuRow:
+def _row(node: str, gpu: GpuReading) -> GpuRow:
     parts = []
     for name, before, after in SHOWN:
         value = gpu.values.get(name)
@@ -105,16 +136,18 @@ def _row(gpu: GpuReading) -> GpuRow:
             parts.append(f"{before}{shown}{after}")
     if gpu.flag("lost"):
         parts.insert(0, "lost")
-    return GpuRow(index=gpu.index, pci=gpu.pci, name=gpu.name, read=", ".join(parts) or "nothing that says something about health")
+    return GpuRow(node=node or None, index=gpu.index, pci=gpu.pci, name=gpu.name, read=", ".join(parts) or "nothing that says something about health")
 
 
-def _summary(verdict: Verdict, findings: list[Finding], facts: Facts) -> str:
+def _summary(verdict: Verdict, findings: list[HealthFinding], machines: list[Machine]) -> str:
+    gpus, lines = sum(len(facts.gpus) for _node, facts, _own in machines), sum(_xid_lines(facts) for _node, facts, _own in machines)
+    unjudged = [one for _node, facts, _own in machines for one in facts.unjudged]
     seen = ", ".join(
-        f"{count} {what}{'s' if count > 1 else ''}" for count, what in ((len(facts.gpus), "GPU"), (len(facts.events), "Xid line")) if count
+        f"{count} {what}{'s' if count > 1 else ''}" for count, what in ((len(machines) - 1, "machine"), (gpus, "GPU"), (lines, "Xid line")) if count
     )
     over = f" ({seen} read)" if seen else ""
     if verdict == "unknown":
-        return f"Nothing could be judged{over}: {facts.unjudged[0].what.split(';')[0] if facts.unjudged else 'nothing was given'}."
+        return f"Nothing could be judged{over}: {unjudged[0].what.split(';')[0] if unjudged else 'nothing was given'}."
     if verdict == "ok":
         return f"Everything that could be judged is fine{over}."
     first = findings[0]
@@ -122,12 +155,16 @@ def _summary(verdict: Verdict, findings: list[Finding], facts: Facts) -> str:
     return f"{first.subject}: {first.reason.split('. ')[0].rstrip('.')}{f'; and {more} more' if more else ''}{over}."
 
 
-def _skipped(facts: Facts, findings: list[Finding]) -> list[Skipped]:
-    out = [Skipped(source=one.source, why=one.what) for one in facts.unjudged]
+def _xid_lines(facts: Facts) -> int:
+    return sum(event.kind != "load" for event in facts.events)
+
+
+def _skipped(machines: list[Machine], findings: list[HealthFinding], rows: list[GpuRow]) -> list[Skipped]:
+    out = [Skipped(source=one.source, why=one.what) for _node, facts, _own in machines for one in facts.unjudged]
     if len(findings) > MOST_FINDINGS:
         out.append(Skipped(source="result", why=f"{len(findings) - MOST_FINDINGS} more findings of less weight are not shown; pass fewer captures"))
-    if len(facts.gpus) > MOST_GPUS:
-        out.append(Skipped(source="result", why=f"{len(facts.gpus) - MOST_GPUS} more GPUs were judged and are not listed"))
+    if len(rows) > MOST_GPUS:
+        out.append(Skipped(source="result", why=f"{len(rows) - MOST_GPUS} more GPUs were judged and are not listed"))
     if len(out) > MOST_SKIPPED:
         out = [*out[: MOST_SKIPPED - 1], Skipped(source="result", why=f"{len(out) - MOST_SKIPPED + 1} more notes of this kind")]
     return out

@@ -24,6 +24,7 @@ SECOND = re.compile(
     r"\|\s*(\S+)\s+(\S.*?)?\s*\|"  # utilisation, compute mode
 )
 PROCESS = re.compile(r"^\|\s+(\d+)\s+(?:(?:N/A|\d+)\s+(?:N/A|\d+)\s+)?(\d+)\s+(?:C\+G|[CGM])\s+(.*?)\s+(\d+|N/A)\s?(?:MiB)?\s+\|")
+MIG_ROW = re.compile(r"^\|\s*(\d+)\s+\d+\s+\d+\s+\d+\s*\|\s*\d+MiB\s*/\s*\d+MiB\s*\|\s*\d+\s+(\d+)\s*\|")  # the errors of an instance
 WIDEST = 200  # the table is 91 wide at most
 DEAD = re.compile(r"\b(?:gpu is lost|gpu requires reset)\b", re.I)
 CELLS = (("fan_percent", 1), ("temperature_c", 2), ("power_w", 4), ("power_limit_w", 5), ("memory_used_mib", 6), ("memory_total_mib", 7),
@@ -46,14 +47,22 @@ def parse(source: str, text: str) -> Facts | None:
         elif waiting and (found := SECOND.match(line)):
             _second(waiting, found)
             waiting = None
+        elif gpus and (found := MIG_ROW.match(line)):
+            parent = next((gpu for gpu in gpus if gpu.index == int(found[1])), None)
+            if parent is not None:
+                parent.values["volatile_uncorrectable"] = (parent.number("volatile_uncorrectable") or 0.0) + float(found[2])
         elif gpus and (found := PROCESS.match(line)):
             programs[int(found[1])] = programs.get(int(found[1]), 0) + 1
+        elif waiting and line.startswith("|") and (words := re.findall(r"ERR!|Unknown Err(?:or)?", line)):
+            waiting.unreadable |= dict(zip((name for name, _group in CELLS), words, strict=False))
+            waiting = None
         elif waiting and DEAD.search(line):
             waiting.values["lost" if "lost" in line.lower() else "reset_required"] = True
     if not gpus:
         return None
+    nothing = "No running processes found" in text
     for gpu in gpus:
-        if programs and gpu.index is not None:
+        if (programs or nothing) and gpu.index is not None:
             gpu.values["programs"] = float(programs.get(gpu.index, 0))
     facts = Facts(gpus=gpus, judged=True)
     if waiting is not None:

@@ -41,6 +41,11 @@ def _known() -> tuple[tuple[KnownText, re.Pattern[str]], ...]:
     return tuple((row, re.compile(row.pattern, re.M)) for row in tables.load("health_texts.toml", KnownText))
 
 
+def needles() -> list[str]:
+    """The literals that a line must hold to be known."""
+    return [row.needle for row, _pattern in _known()]
+
+
 def record(code: str) -> KnownText:
     """The first record of a code; KeyError for an unknown one."""
     return next(row for row, _pattern in _known() if row.code == code)

@@ -15,13 +15,15 @@ import re
 from dataclasses import dataclass, field
 
 from skillserver import tables
-from skillserver.findings import Severity
-from skillserver.health.incident import Incident
+from skillserver.findings import RANK, Severity
+from skillserver.health import nvlink_errors
+from skillserver.health.incident import STRENGTH, Incident, word
 from skillserver.health.reading import Event
 
 SAME_MOMENT_S = 2.0  # assumed: seconds between the first lines of one fault on neighbouring GPUs
 CAUSED_BY = re.compile(r"caused by previous Xid:? (\d+)", re.I)
-NEW_ACTION = re.compile(r"recovery action changed from .*? to \S+ \(([^)]*)\)", re.I)
+NEW_ACTION = re.compile(r"recovery action changed from .*? to (?:(0x[0-9a-f]+|\d+)\b)?\s*(?:\(([^)]*)\)|([A-Z][A-Za-z0-9 ]+))?", re.I)
+BY_NUMBER = ("none", "reset", "reboot", "drain p2p", "drain and reset", "recover imex domain", "bus reset", "system reboot")  # nvml.h
 RECOVERY: tuple[tuple[str, Severity, str], ...] = (  # words of Xid 154 and of nvidia-smi's "GPU Recovery Action", most exact first
     ("drain p2p", "critical", "reset: end all peer-to-peer programs on the GPU, then ask nvidia-smi again"),
     ("drain and reset", "critical", "reset: let jobs end, start none, then reset the GPU"),
@@ -32,13 +34,17 @@ RECOVERY: tuple[tuple[str, Severity, str], ...] = (  # words of Xid 154 and of n
     ("flr", "critical", "reset: end the programs on the GPU, then reset it"),
     ("none", "info", "none"),
 )
+MOST_DECODED = 200  # lines of one number on one GPU worth decoding
+CAME_BACK = 2  # gpud escalates after as many reboots
+REPEATED = 3  # assumed: so many programs on one spot of the chip are no accident
+SPOT = re.compile(r"GPC \d+, TPC \d+, SM \d+")
+PROGRAM = re.compile(r"\bpid=(\d+)")
 FATAL_SWITCH: tuple[Severity, str, str] = (
     "critical", "A switch error that was fatal to its link: jobs over NVLink cannot run.",
     "reset: drain, reset GPUs and switches together (reboot), then check the link named")  # fmt: skip
 SURVIVED_SWITCH: tuple[Severity, str, str] = (
     "warning", "A switch error that the switch survived; alone it is no reason to drain.",
     "observe: look for Xid 45 or 74 on the GPUs at that moment, restart the job, reset if it comes back")  # fmt: skip
-NVLINK5 = range(144, 151)
 TOPICS = {"memory": "gpu_memory_errors", "bus": "gpu_lost", "firmware": "gpu_firmware", "link": "nvlink_faults", "program": "gpu_program_faults"}
 
 
@@ -79,6 +85,7 @@ class _Group:
     first: Event
     count: int = 1
     texts: list[str] = field(default_factory=list)
+    last: Event | None = None
 
 
 def recovery(text: str) -> tuple[Severity, str] | None:
@@ -88,10 +95,31 @@ def recovery(text: str) -> tuple[Severity, str] | None:
 
 def incidents(events: list[Event]) -> list[Incident]:
     """Roots with their consequences folded in, in the order of their first lines."""
-    xids = [event for event in events if event.kind == "xid"]
-    found = [one for pci in dict.fromkeys(event.pci for event in xids) for one in _of_gpu([event for event in xids if event.pci == pci])]
+    by_gpu: dict[str | None, list[Event]] = {}
+    for event in events:
+        if event.kind == "xid":
+            by_gpu.setdefault(event.pci, []).append(event)
+    loads = [place for place, event in enumerate(events) if event.kind == "load"]
+    places = {id(event): place for place, event in enumerate(events)} if loads else {}
+    found = []
+    for mine in by_gpu.values():
+        for event, one in _of_gpu(mine):
+            number = int(one.code.removeprefix("xid_"))
+            _since_load(one, [places[id(other)] for other in mine if other.number == number] if loads else [], loads)
+            found.append((event, one))
     together = _same_moment(found)
     return [*together, *_switches([event for event in events if event.kind == "sxid"])]
+
+
+def _since_load(one: Incident, seen: list[int], loads: list[int]) -> None:
+    """A driver that was loaded again after the fault (reset, reboot) may have mended it; one that came back each time was not."""
+    if not seen:
+        return
+    between = sum(seen[0] < load < seen[-1] for load in loads)
+    if between >= CAME_BACK and one.severity == "critical" and word(one.action) in ("reset", "reboot"):
+        one.action = f"drain_rma: it came back after the driver was loaded anew {between} times, so a reset does not cure it: diagnose, then RMA"
+    if loads[-1] > seen[-1]:
+        one.evidence.append("the driver was loaded again after that: ask the GPU how it is now")
 
 
 def _of_gpu(events: list[Event]) -> list[tuple[Event, Incident]]:
@@ -102,7 +130,9 @@ def _of_gpu(events: list[Event]) -> list[tuple[Event, Incident]]:
         number = int(said[1]) if said else event.number
         group = groups.setdefault(number, _Group(number, event, 0))
         group.count += 1
-        group.texts.append(event.text)
+        group.last = event
+        if len(group.texts) < MOST_DECODED or number == 154:
+            group.texts.append(event.text)
     roots: dict[int, Incident] = {}
     root_of: dict[int, int] = {}
     for number in groups:
@@ -129,34 +159,66 @@ def _cause(number: int, earlier: list[int]) -> int | None:
 
 def _then(group: _Group) -> str:
     times = f" x{group.count}" if group.count > 1 else ""
-    detail = NEW_ACTION.search(group.texts[-1]) if group.number == 154 else None
-    return f"then Xid {group.number}{times} ({detail[1] if detail else known(group.number).meaning})"
+    detail = _new_action(group.texts[-1]) if group.number == 154 else ""
+    return f"then Xid {group.number}{times} ({detail or known(group.number).meaning})"
+
+
+def _span(group: _Group) -> str:
+    """From the first to the last of them, when both stand on one clock."""
+    first, last = group.first, group.last or group.first
+    if first.moment is None or last.moment is None or first.clock != last.clock or last.moment <= first.moment:
+        return ""
+    seconds = last.moment - first.moment
+    return f", within {seconds:.3g} s" if seconds < 600 else f", over {seconds / 3600:.3g} h"
 
 
 def _incident(group: _Group) -> Incident:
     row, event = known(group.number), group.first
-    severity, action = _judged(row, group)
+    severity, action, decoded = _judged(row, group)
     instance = f" MIG instance {event.mig}" if event.mig else ""
-    times = [f"{group.count} such lines, folded"] if group.count > 1 else []
+    times = [f"{group.count} such lines, folded{_span(group)}"] if group.count > 1 else []
     note = f" {row.note[0].upper()}{row.note[1:]}." if row.note and severity != "info" else ""
     return Incident(
         code=f"xid_{group.number}", severity=severity, family=row.family, subject=f"GPU {event.pci}{instance}" if event.pci else "a GPU",
         reason=f"Xid {group.number}: {row.meaning}.{note}", action=action, topic=TOPICS.get(row.family, "gpu_xid_table"), pci=event.pci,
-        evidence=[event.line, *times], count=group.count)  # fmt: skip
+        evidence=[event.line, *decoded, *times], count=group.count)  # fmt: skip
 
 
-def _judged(row: KnownXid, group: _Group) -> tuple[Severity, str]:
-    """Severity and action of the table, save where the line itself says more."""
+def _new_action(text: str) -> str:
+    """The words of an Xid 154, whatever driver printed it; "" when the line does not say."""
+    found = NEW_ACTION.search(text)
+    if not found:
+        return ""
+    said = found[2] or found[3] or ""
+    number = int(found[1], 0) if found[1] else -1
+    return said if recovery(said) else BY_NUMBER[number] if 0 <= number < len(BY_NUMBER) else said
+
+
+def _judged(row: KnownXid, group: _Group) -> tuple[Severity, str, list[str]]:
+    """Severity, action and decoded words; those of the table, save where the line itself says more."""
     if row.xid == 154:
-        words = NEW_ACTION.search(group.texts[-1])
-        return (recovery(words[1]) if words else None) or (row.severity, row.action)
-    if row.xid in NVLINK5:
-        said = " ".join(group.texts).lower()
-        if re.search(r"\bfatal\b", said.replace("non-fatal", "nonfatal")):
-            return "critical", "reset: drain, then reset the GPU; look for the link that went down first"
-        if re.search(r"\bnon-?fatal\b", said):
-            return "warning", "restart_app: restart the program if it died; reset only if jobs keep failing or Xid 154 asks for it"
-    return row.severity, row.action
+        return (*(recovery(_new_action(group.texts[-1])) or (row.severity, row.action)), [])
+    decoded = [one for text in dict.fromkeys(group.texts[:MOST_DECODED]) if (one := nvlink_errors.judged(row.xid, text))]
+    if decoded:
+        worst = min(decoded, key=lambda one: (RANK[one.severity], -STRENGTH.index(word(one.action))))
+        return worst.severity, worst.action, list(dict.fromkeys(one.said for one in decoded))[:3]
+    if row.xid in (13, 31) and (spot := _same_spot(group)):
+        return row.severity, row.action, [spot]
+    return row.severity, row.action, []
+
+
+def _same_spot(group: _Group) -> str:
+    """The same unit of the chip (Xid 13) or GPU (31) in programs of different ids points at the chip; a burst of one launch does not."""
+    programs: dict[str, set[str]] = {}
+    for text in group.texts[:MOST_DECODED]:
+        spot, program = SPOT.search(text), PROGRAM.search(text)
+        place = spot[0] if spot else "this GPU" if group.number == 31 else ""
+        if place and program:
+            programs.setdefault(place, set()).add(program[1])
+    worst = max(programs, key=lambda spot: len(programs[spot]), default="")
+    if not worst or len(programs[worst]) < REPEATED:
+        return ""
+    return f"{worst} in {len(programs[worst])} programs: run dcgmi diag -r 3 if they are not all the same code"
 
 
 def _same_moment(found: list[tuple[Event, Incident]]) -> list[Incident]:
@@ -167,6 +229,8 @@ def _same_moment(found: list[tuple[Event, Incident]]) -> list[Incident]:
         if twin is None:
             out.append((event, one))
             continue
+        if not twin.places and twin.severity == "critical":
+            twin.reason += " Several GPUs in one instant share a power feed, a switch or a program: look there before blaming boards."
         twin.places = [*(twin.places or [twin.subject]), one.subject]
         twin.absorb(one, one.evidence[0])
         twin.count += one.count

@@ -29,13 +29,14 @@ class Capture(BaseModel):
 
 @tool(toolset="core", title="Check GPU health", read_only=True)
 def check_gpu_health(
-    captures: Annotated[list[Capture] | None, Field(description="pasted nvidia-smi -q (-x), tables, dmesg; mixed is fine")] = None,
+    captures: Annotated[list[Capture] | None, Field(description="pasted nvidia-smi, dmesg, dcgmi, amd-smi, ibstat; mixed is fine")] = None,
     paths: Annotated[list[str] | None, Field(description="files with such output")] = None,
     deadline_s: Annotated[Seconds, Field(gt=0, le=120, description="for the live look")] = 30.0,
 ) -> GpuHealth:
     """Call when a GPU, node or job is suspect, or to judge nvidia-smi and kernel log output. Without captures and paths it looks at this host.
 
-    Starts nothing on the GPUs. Text is judged as shown: what is cut or not recognised stands in `skipped`.
+    Starts nothing on the GPUs. Text is judged as shown: what is cut or not recognised stands in `skipped`. Two captures of one
+    machine at different times give rates; pastes of several machines (pdsh, syslog) are judged machine by machine.
     """
     if captures is None and paths is None:
         permissions.require_run("a live GPU check")

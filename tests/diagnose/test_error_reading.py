@@ -106,3 +106,8 @@ def test_a_big_file_streams_in_bounded_memory(tmp_path: Path) -> None:
 def test_a_log_of_one_repeated_error_keeps_few_hits_and_counts_all() -> None:
     seen = collecting.collect(reading.of_text("CUDA error: device-side assert triggered\n" * 5_000))
     assert (len(seen.hits["device_side_assert"]), seen.counts["device_side_assert"]) == (collecting.KEPT, 5_000)
+
+
+def test_a_file_that_cannot_be_read_is_refused_with_the_reason() -> None:
+    with pytest.raises(BadRequest, match=r"unreadable_file: mem: Input/output error\. Next: "):
+        reading.of_file(Path("/proc/self/mem"))

@@ -20,6 +20,21 @@ def fake_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(autouse=True)
+def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
+    """No command of this host is on the PATH; `commands("dmesg", "text")` puts one there that prints the text."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+
+    def put(name: str, text: str) -> None:
+        (folder / f"{name}.txt").write_text(text)
+        (folder / name).write_text(f"#!/bin/sh\nexec /bin/cat {folder / name}.txt\n")
+        (folder / name).chmod(0o755)
+
+    return put
+
+
 @pytest.fixture
 def scenario(fake_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scenario:
     """Make the driver's child see a scenario: `scenario("gpu3.temp=90")` on top of eight H100."""

@@ -98,3 +98,55 @@ def test_the_table_has_every_number_once_with_a_known_action() -> None:
     numbers = [row.xid for row in xid.tables.load("xids.toml", xid.KnownXid)]
     assert numbers == sorted(set(numbers)) and len(numbers) == 176
     assert {row.severity for row in xid.tables.load("xids.toml", xid.KnownXid) if row.unused and row.xid not in (57, 58)} == {"warning", "info"}
+
+
+LOAD = "[5.0] NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.54.15"
+
+
+def test_a_fault_that_comes_back_after_each_load_of_the_driver_is_the_boards() -> None:
+    line = f"[9.0] NVRM: Xid ({GPU}): 119, pid=1, Timeout waiting for RPC from GSP!"
+    assert told("\n".join([line, LOAD, line]))[0][2] == "reset"
+    assert told("\n".join([line, LOAD, line, LOAD, line]))[0][2] == "drain_rma"
+
+
+def test_a_fault_before_the_last_load_of_the_driver_says_so() -> None:
+    finding = report.judge(captures.read([("log", f"[9.0] NVRM: Xid ({GPU}): 79, fallen\n{LOAD}")])).findings[0]
+    assert (finding.severity, "loaded again after that" in finding.evidence[-1]) == ("critical", True)
+
+
+@pytest.mark.parametrize(
+    ("number", "text", "severity", "action"),
+    [
+        (74, "NVLink: fatal error detected on link 14(0x0, 0x0, 0x10000, 0x0, 0x0, 0x0, 0x0)", "critical", "reset"),
+        (74, "NVLink: error on link 2(0x1, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)", "warning", "observe"),
+        (74, "NVLink: error on link 2(0x0, 0x0, 0x0, 0x0, 0x100000, 0x0, 0x0)", "warning", "observe"),
+        (74, "NVLink: error on link 2(0x0, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)", "critical", "reset"),
+        (145, "RLW_REMAP Nonfatal XC0 i0 Link 02 (0x00000004 0x00000040 0x0 0x0)", "critical", "reset"),
+        (145, "RLW_REMAP Nonfatal XC0 i0 Link 02 (0x00000004 0x00000004 0x0 0x0)", "warning", "restart_app"),
+        (145, "RLW_TAGSTATE Nonfatal XC0 i0 Link 02 (0x00000008 0x00010000 0x0 0x0)", "warning", "observe"),
+        (144, "SAW_MVB Fatal XC0 i0 Link 00 (0x00000001 0x00000002 0x0 0x0)", "critical", "reset"),
+        (146, "TLW_CTRL Nonfatal XC0 i0 Link 00 (0x00000009 0x00000001 0x0 0x0)", "warning", "observe"),
+        (149, "NETIR_LINK_EVT Fatal XC0 i0 Link 04 (0x004505c6 0x0 0x0 0x0)", "critical", "reset"),
+        (149, "NETIR_LINK_DOWN Fatal XC0 i0 Link 04 (0x02600011 0x0 0x0 0x0)", "warning", "observe"),
+        (149, "NETIR_BER_EVENT Nonfatal XC0 i0 Link 00 (0x00000013 0x00000001 0x0 0x0)", "warning", "observe"),
+        (149, "NETIR_MFDE_EVENT Nonfatal XC0 i0 Link 00 (0x00000014 0x00000003 0x0 0x0)", "warning", "observe"),
+        (150, "MSE_WATCHDOG Fatal XC0 i0 Link 00 (0x0 0x0 0x0 0x0)", "critical", "reset"),
+        (145, "", "warning", "restart_app"),
+    ],
+)
+def test_registers_of_link_errors_are_decoded(number: int, text: str, severity: str, action: str) -> None:
+    assert told(f"NVRM: Xid ({GPU}): {number}, {text}")[0][1:3] == (severity, action)
+
+
+def test_one_spot_of_the_chip_in_several_programs_is_pointed_out_and_one_burst_is_not() -> None:
+    line = "[{0}] NVRM: Xid (" + GPU + "): 13, pid={1}, name=x, Graphics SM Warp Exception on (GPC 2, TPC 4, SM 1): Out Of Range Address"
+    result = report.judge(captures.read([("log", "\n".join(line.format(f"{100 * n}.0", n) for n in range(1, 5)))]))
+    assert (result.verdict, "GPC 2, TPC 4, SM 1 in 4 programs" in str(result.findings[0].evidence)) == ("warning", True)
+    burst = report.judge(captures.read([("log", "\n".join(line.format("100.0", 7) for _ in range(9)))]))
+    assert "programs" not in str(burst.findings[0].evidence)
+
+
+@pytest.mark.parametrize("number", range(8))
+def test_a_recovery_action_is_read_from_its_number_where_the_words_are_missing(number: int) -> None:
+    actions = ("none", "reset", "reboot", "reset", "reset", "reset", "reset", "reboot")
+    assert told(f"NVRM: Xid ({GPU}): 154, GPU recovery action changed from 0x0 to 0x{number}")[0][2] == actions[number]
