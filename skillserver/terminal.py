@@ -115,6 +115,8 @@ def _finding(out: Console, finding: dict[str, Any]) -> None:
     for line in finding.get("evidence", []):
         out.print(f"  > {line}", markup=False, style="dim")
     out.print(f"  do: {finding['action']}", markup=False)
+    if finding.get("confirm"):
+        out.print(f"  confirm: {plain(finding['confirm'])}", markup=False)
     if finding.get("sections"):
         out.print(f"  read: {', '.join(finding['sections'])}", markup=False)
 

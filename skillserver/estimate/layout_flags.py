@@ -35,7 +35,10 @@ def accumulation(layout: Layout, job: Job) -> int:
 def _megatron(layout: Layout, job: Job) -> list[str]:
     found = [f"--tensor-model-parallel-size {layout.tp}", f"--pipeline-model-parallel-size {layout.pp}"]
     found += [f"--num-virtual-stages-per-pipeline-rank {layout.virtual_stages}"] * (layout.virtual_stages > 1)
-    if job.shape.layers % (layout.pp * layout.virtual_stages):
+    if job.shape.layers % layout.pp and layout.virtual_stages == 1:
+        most = -(-job.shape.layers // layout.pp)
+        found += [f"--decoder-last-pipeline-num-layers {job.shape.layers - most * (layout.pp - 1)}"]
+    elif job.shape.layers % (layout.pp * layout.virtual_stages):
         found += ["--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split"]
     found += ["--sequence-parallel"] * (layout.tp > 1) + [f"--context-parallel-size {layout.cp}"] * (layout.cp > 1)
     if job.shape.experts:

@@ -84,7 +84,7 @@ class Found(NamedTuple):
 def search(job: Job, *, wanted: int = 5) -> Found:
     """The fastest layout that fits of each division, fastest first; nothing is considered when none can exist (layouts_refusal.py says why)."""
     timed = sorted((Timed(one, predict(work_of(job, one))) for one in candidates(job)), key=lambda one: one.step.total_s)
-    bound, tested = Bound(job.shape, job.seq_len, job.precision, job.optimizer), 0
+    bound, tested = Bound(job.shape, job.seq_len, job.precision, job.optimizer, job.cluster.node), 0
     fitting: dict[tuple[int | str, ...], Timed] = {}
     room = ROOM * capacity_gib(job.cluster.part)
     for one in timed:
@@ -125,9 +125,11 @@ def _frameworks(job: Job) -> tuple[str, ...]:
 def _outer(job: Job, framework: str) -> Iterator[tuple[int, int, int]]:
     """tp, pp and cp whose product divides the GPUs."""
     plain, n = framework in ("deepspeed", "fsdp"), job.cluster.n
-    for tp in _pick(job, "tp", [1] if plain else _tensor(job)):
-        for pp in _pick(job, "pp", [1] if plain else _pipeline(job.shape.layers, n, framework)):
-            for cp in _pick(job, "cp", [1] if plain else _context(job)):
+    if plain and any(job.fixed.get(name, 1) > 1 for name in ("tp", "pp", "cp", "ep")):
+        return
+    for tp in [1] if plain else _pick(job, "tp", _tensor(job)):
+        for pp in [1] if plain else _pick(job, "pp", _pipeline(job.shape.layers, n)):
+            for cp in [1] if plain else _pick(job, "cp", _context(job)):
                 dp = n // (tp * pp * cp)
                 if n % (tp * pp * cp) == 0 and dp in _pick(job, "dp", [dp]):
                     yield tp, pp, cp
@@ -157,16 +159,20 @@ def _tensor(job: Job) -> list[int]:
     return [size for size in sizes if not shape.kv_heads or shape.kv_heads % size == 0 or size % shape.kv_heads == 0]
 
 
-def _pipeline(layers: int, n: int, framework: str) -> list[int]:
+def _pipeline(layers: int, n: int) -> list[int]:
     """Stage counts that leave the stages nearly even."""
-    return [pp for pp in range(1, min(layers, n) + 1) if n % pp == 0 and _even(layers, pp, framework)]
+    return [pp for pp in range(1, min(layers, n) + 1) if n % pp == 0 and _even(layers, pp)]
 
 
-def _even(layers: int, stages: int, framework: str) -> bool:
-    """Whether so many stages hold nearly the same; Megatron cuts evenly, counting embedding and loss as layers if asked."""
+def _even(layers: int, stages: int) -> bool:
+    """Whether the fullest of so many stages holds nearly the mean, and every stage has a layer."""
     most = -(-layers // stages)
-    fits = (stages - 1) * most < layers and most <= UNEVEN * layers / stages
-    return fits and (framework != "megatron" or layers % stages == 0 or (layers + 2) % stages == 0)
+    return (stages - 1) * most < layers and most <= UNEVEN * layers / stages
+
+
+def _interleaves(layers: int, stages: int, framework: str) -> bool:
+    """Megatron cuts virtual stages evenly, counting embedding and loss as layers if asked; torchtitan nearly so."""
+    return _even(layers, stages) and (framework != "megatron" or layers % stages == 0 or (layers + 2) % stages == 0)
 
 
 def _context(job: Job) -> list[int]:
@@ -197,7 +203,7 @@ def _chunks(job: Job, pp: int, micro_batches: int, framework: str) -> list[int]:
     if pp == 1:
         return [1] if job.fixed.get("virtual_stages", 1) == 1 else []
     whole = micro_batches % pp == 0
-    return [c for c in _pick(job, "virtual_stages", CHUNKS) if c == 1 or (whole and _even(job.shape.layers, pp * c, framework))]
+    return [c for c in _pick(job, "virtual_stages", CHUNKS) if c == 1 or (whole and _interleaves(job.shape.layers, pp * c, framework))]
 
 
 def plan_of(job: Job, layout: Layout) -> Plan:

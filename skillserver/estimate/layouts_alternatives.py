@@ -64,15 +64,15 @@ def alternatives(job: Job, found: Found) -> list[Alternative]:
         return []
     best = found.fitting[0]
     shown = [family for number, family in enumerate(FAMILIES) if job.framework is None or number in PROGRAMS[job.framework]]
-    return [_judged(job, found, best, family) for family in shown if not family.holds(best.layout)]
+    judged = [_judged(job, found, best, family) for family in shown if not family.holds(best.layout)]
+    return [one for one in judged if one.verdict != "impossible" or not job.fixed]  # what the caller ruled out is no news
 
 
 def _judged(job: Job, found: Found, best: Timed, family: _Family) -> Alternative:
     members = [one for one in found.considered if family.holds(one.layout)]
     if not members:
-        decided = " with the sizes you fixed" if job.fixed else ""
-        return Alternative(family.name, "impossible", f"needs {family.needs}{decided}: {job.global_batch} sequences on {job.cluster.n} GPUs")
-    bound = Bound(job.shape, job.seq_len, job.precision, job.optimizer)
+        return Alternative(family.name, "impossible", f"needs {family.needs}: {job.global_batch} sequences on {job.cluster.n} GPUs")
+    bound = Bound(job.shape, job.seq_len, job.precision, job.optimizer, job.cluster.node)
     room = ROOM * capacity_gib(job.cluster.part)
     likely = [one for one in members if bound.gib(one.layout, job.global_batch) <= room]
     for one in likely[:TRIES]:
@@ -92,7 +92,7 @@ def _judged(job: Job, found: Found, best: Timed, family: _Family) -> Alternative
 
 def leanest(job: Job, members: list[Timed]) -> Timed:
     """The member that takes the least memory, by the full estimate of the dozen with the lowest bounds."""
-    bound = Bound(job.shape, job.seq_len, job.precision, job.optimizer)
+    bound = Bound(job.shape, job.seq_len, job.precision, job.optimizer, job.cluster.node)
     likely = sorted(members, key=lambda one: bound.gib(one.layout, job.global_batch))[:TRIES]
     judged = [one._replace(memory=peak(plan_of(job, one.layout))) for one in likely]
     return min(judged, key=lambda one: one.memory.device.expected if one.memory else 0.0)

@@ -28,8 +28,8 @@ GATHERED_SHARE = 0.95
 class Bound:
     """Holds the counts and coefficients that many layouts of one model share."""
 
-    def __init__(self, shape: Architecture, seq_len: int, precision: str = "bf16", optimizer: str = "adamw") -> None:
-        self.shape, self.seq_len, self.precision, self.optimizer = shape, seq_len, precision, optimizer
+    def __init__(self, shape: Architecture, seq_len: int, precision: str = "bf16", optimizer: str = "adamw", node: int = 8) -> None:
+        self.node, self.shape, self.seq_len, self.precision, self.optimizer = node, shape, seq_len, precision, optimizer
         self._counts: dict[tuple[int, ...], tuple[float, float]] = {}
         self._kept: dict[tuple[str, int, str], float] = {}
 
@@ -39,7 +39,7 @@ class Bound:
         dense, experts = self._parameters(plan)
         each = per_parameter(plan)
         ranks = 1 if layout.sharding == "none" else layout.dp * layout.cp
-        shard = min(ranks, 8) if layout.sharding == "hsdp" else ranks
+        shard = min(ranks, max(self.node // layout.tp, 1)) if layout.sharding == "hsdp" else ranks
         states = sum(dense * (whole + shared / shard) + experts * (whole + shared / max(expert_shards(plan), 1)) for whole, shared in each)
         micro_batches = max(global_batch // (layout.dp * layout.micro_batch), 1)
         stage = stages(plan)[0]

@@ -6,7 +6,8 @@ Tensor parallelism: two all-reduces of tokens x hidden a layer, forward and back
 Gradients: 2 (d - 1)/d of their bytes; ZeRO-3 and FSDP gather weights twice and scatter gradients once a micro-batch,
 1.5 times plain data parallelism (arXiv 1910.02054, sec. 7). Does not know data loading, checkpoints, or your code.
 
->>> found = predict(job, layout("llama-3-8b", dp=8, sharding="fsdp")); found.total_s > found.compute_s
+>>> found = predict(Work(plan(shape_of("llama-3-8b"), seq_len=8192, sharding="fsdp", sizes={"dp": 8}), eight_h100, 64))
+>>> found.total_s > found.compute_s
 True
 """
 
