@@ -123,11 +123,12 @@ def _throttled(gpu: object) -> list[Finding]:
                     action="observe: call check_gpu_health, look at cooling and power")]  # fmt: skip
 
 
-def steadiness(value: float, low: float, high: float) -> list[Finding]:
+def steadiness(value: float, low: float, high: float, unit: str) -> list[Finding]:
     """A finding when the interval of a value is too wide to compare it with anything."""
     if value <= 0 or (high - low) / value <= UNSTEADY:
         return []
-    return [Finding(code="unsteady", severity="warning", subject="measurement", evidence=[f"interval {low:.4g} to {high:.4g} around {value:.4g}"],
+    seen = f"interval {low:.4g} to {high:.4g} around {value:.4g} {unit}"
+    return [Finding(code="unsteady", severity="warning", subject="measurement", evidence=[seen],
                     reason=f"The rounds differ by more than {UNSTEADY:.0%}: clocks that move, or a neighbour.",
                     action="observe: measure longer on an idle device")]  # fmt: skip
 

@@ -85,6 +85,17 @@ def _judged(output: Output, setting: Setting, row: Row) -> Judged:
     else:
         judged = _inside(kind, setting, readings, row)
     judged.row, judged.assumed = row, assumed + judged.assumed
+    return _unless_ambiguous(judged, output)
+
+
+def _unless_ambiguous(judged: Judged, output: Output) -> Judged:
+    """all_gather and all_to_all print alike; a low figure of one that is not named is not judged."""
+    if not output.facts.get("gather_or_all_to_all"):
+        return judged
+    judged.assumed.append("the test is not named: all_gather or all_to_all, taken as all_gather")
+    if judged.judgement.verdict == "warning":
+        judged.findings.clear()
+        judged.judgement = Judgement(verdict="unknown", reason=f"{judged.judgement.reason}, if it was all_gather; all_to_all prints alike")
     return judged
 
 
@@ -125,17 +136,18 @@ def _inside(kind: str, setting: Setting, readings: list[tuple[str, float]], row:
         setting.assumed.append(f"read as {known_ids}: no reference is known for {left}")
     expected = known[0][1]
     assert expected is not None
-    judged = Judged(_best_reading(readings, row, expected), compared=_compared(expected))
-    _add_path(judged, setting, readings, row, expected)
+    judged = Judged(_best_reading(readings, row, expected, setting), compared=_compared(expected), topics=["nvls"])
+    if judged.judgement.verdict == "warning":
+        judged.findings.append(off("busbw_off", "collective", judged.judgement.reason, ACTION, topics.sections("busbw", "nvls")))
+    if setting.around.ring_forced:
+        setting.assumed.append("the ring was forced (NCCL_ALGO or NCCL_NVLS_ENABLE), so ring figures are to be expected")
     return judged
 
 
-def _best_reading(readings: list[tuple[str, float]], row: Row, expected: ExpectedBusbw) -> Judgement:
+def _best_reading(readings: list[tuple[str, float]], row: Row, expected: ExpectedBusbw, setting: Setting) -> Judgement:
     """Readings that no such node can reach are dropped while others remain; the rest must agree."""
-    size = row.bytes or SATURATING_BYTES
     possible = [(name, value) for name, value in readings if value <= judging.HIGH_BUSBW * expected.high_gb_s] or readings[:1]
-    judged = [(name, judging.busbw(value, size, low_gb_s=expected.low_gb_s, high_gb_s=expected.high_gb_s)) for name, value in possible]
-    return agreed(judged)
+    return agreed([(name, _value(value, row, expected, setting)) for name, value in possible])
 
 
 def _compared(expected: ExpectedBusbw) -> ComparedWith:
@@ -144,20 +156,15 @@ def _compared(expected: ExpectedBusbw) -> ComparedWith:
                         source="; ".join(expected.sources))  # fmt: skip
 
 
-def _add_path(judged: Judged, setting: Setting, readings: list[tuple[str, float]], row: Row, expected: ExpectedBusbw) -> None:
-    """Below the typical figure though inside the range: a slower algorithm than the default, unless it was asked for."""
-    value, size = readings[0][1], row.bytes or SATURATING_BYTES
-    if setting.around.ring_forced:
-        setting.assumed.append("the ring was forced (NCCL_ALGO or NCCL_NVLS_ENABLE), so ring figures are to be expected")
-        return
-    if judged.judgement.verdict == "ok" and len(readings) == 1 or (judged.judgement.verdict == "ok" and value >= expected.low_gb_s * 0.9):
-        if size >= SATURATING_BYTES and value < SLOWER_PATH * expected.typical_gb_s:
-            reason = f"{value:.4g} GB/s is {value / expected.typical_gb_s:.0%} of the {expected.typical_gb_s:g} GB/s of the default path ({expected.conditions})"
-            judged.findings.append(off("slower_path", "collective", reason, ACTION, topics.sections("nvls")))
-            judged.judgement = Judgement(verdict="warning", reason=reason, ratio=value / expected.typical_gb_s)
-            judged.topics.append("nvls")
-    elif judged.judgement.verdict == "warning":
-        judged.findings.append(off("busbw_off", "collective", judged.judgement.reason, ACTION, topics.sections("busbw")))
+def _value(busbw: float, row: Row, expected: ExpectedBusbw, setting: Setting) -> Judgement:
+    """One reading; below the default path though within the range means a slower algorithm, unless it was asked for."""
+    size = row.bytes or SATURATING_BYTES
+    judged = judging.busbw(busbw, size, low_gb_s=expected.low_gb_s, high_gb_s=expected.high_gb_s)
+    share = busbw / expected.typical_gb_s
+    if judged.verdict != "ok" or size < SATURATING_BYTES or share >= SLOWER_PATH or setting.around.ring_forced:
+        return judged
+    words = f"{busbw:.4g} GB/s is {share:.0%} of the {expected.typical_gb_s:g} GB/s of the default path ({expected.conditions})"
+    return Judgement(verdict="warning", reason=words, ratio=share)
 
 
 def _by_link(kind: str, setting: Setting, readings: list[tuple[str, float]], row: Row) -> Judged:
@@ -185,8 +192,8 @@ def _between(setting: Setting, readings: list[tuple[str, float]], row: Row) -> J
     )
     judged.topics.append("multi_node_busbw")
     if setting.around.over_sockets:
-        judged.findings.append(off("over_sockets", "NCCL", "NET/Socket", "fix_setup: make NCCL use the RDMA adapters (NCCL_IB_HCA, plugin, container devices)",
-                                   topics.sections("nccl_interfaces")))  # fmt: skip
+        action = "fix_setup: make NCCL use the RDMA adapters (NCCL_IB_HCA, plugin, container devices)"
+        judged.findings.append(off("over_sockets", "NCCL", "NET/Socket", action, topics.sections("nccl_interfaces")))
     if not setting.link or not n or setting.link.kind not in ("network", "instance") or n % nodes:
         return judged
     each = n // nodes
