@@ -11,7 +11,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 CASES = ROOT.parent / "shared/cases"
 SKILLSERVER = str(Path(sys.executable).with_name("skillserver"))
-OWN = ["startup.py", "context_tokens.py", "search_beside_peers.py", "spike_rules.py", "flight_recorder_scale.py", "mamf_against_grid.py", "all_reduce_against_bare.py"]
+OWN = [
+    "startup.py",
+    "context_tokens.py",
+    "search_beside_peers.py",
+    "spike_rules.py",
+    "flight_recorder_scale.py",
+    "mamf_against_grid.py",
+    "all_reduce_against_bare.py",
+]
 SCORES = [
     ["score_answers.py", "--cmd", f"{SKILLSERVER} search {{q}}"],
     *(["score.py", what, "--cmd", SKILLSERVER] for what in ("runs", "memory", "captures", "logs")),
