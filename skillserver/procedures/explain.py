@@ -30,9 +30,9 @@ NEXT = (
     (("xid_", "gpu_lost", "ecc_", "cuda_unknown", "gpu_busy", "driver_library", "fabric_"),
      "check_gpu_health with nvidia-smi -q and the kernel log of that node"),
     (("loss_",), "diagnose_training_log on the training log: it finds the step where it began"),
-    (("cuda_out_of_memory", "cublas_", "nccl_out_of_memory"), "read_knowledge training/memory#reducing-memory-in-order-of-slowdown, or diagnose_memory on a snapshot"),
-    (("vllm_",), "read_knowledge inference/phases#kv-cache-size"),
-    (("disk_full", "checkpoint_"), "read_knowledge training/checkpoints#checkpoint-size"),
+    (("cuda_out_of_memory", "cublas_", "nccl_out_of_memory"), "estimate_memory for this model and layout, or diagnose_memory on a snapshot"),
+    (("vllm_",), "estimate_inference for this model"),
+    (("disk_full", "checkpoint_"), "plan_checkpoints: how much a run writes"),
 )  # fmt: skip
 
 

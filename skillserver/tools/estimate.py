@@ -24,7 +24,7 @@ from skillserver.units import Count, show_seconds
 
 ASSUMED_SEQ_LEN = 4096
 STATE_BYTES = 16  # bf16 weights and gradients, fp32 master copy and two Adam moments
-FITS = "read training/memory to see whether the job fits"
+FITS = "estimate_memory says whether the job fits"
 CONVENTION = "model FLOPs = 6 x (active - looked-up parameters) + 6 x layers x attention width x seq_len a token (causal attention; no recomputation)"
 
 
