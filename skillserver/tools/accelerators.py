@@ -129,8 +129,11 @@ def _rates(old: Accelerator, new: Accelerator) -> dict[str, float]:
 def _assumptions(upgrades: list[Upgrade]) -> list[str]:
     if not upgrades:
         return []
-    told = ["compute by published bf16 MAMF where both parts have one, else by dense bf16 peaks; memory by bandwidth; network by the "
-            "GPU link, not by the fabric between nodes", "what is in no share stays as slow as it is; a larger memory or batch gains nothing"]  # fmt: skip
+    told = [
+        "compute by published bf16 MAMF where both parts have one, else by dense bf16 peaks; memory by bandwidth",
+        "network by the GPU link, not by the fabric between nodes",
+        "what is in no share stays as slow as it is; a larger memory or batch gains nothing",
+    ]
     missing = sorted({name for one in upgrades for name in ("compute", "memory", "network") if name not in one.rates})
     return [*told, f"taken as unchanged for want of figures: {', '.join(missing)}"] if missing else told
 
