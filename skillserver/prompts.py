@@ -14,6 +14,7 @@ from typing import Any
 from mcp.server import MCPServer
 
 from skillserver import registry
+from skillserver.workflows import WORKFLOWS, Workflow
 
 LIMIT = 2000
 USES = {
@@ -52,40 +53,16 @@ def instructions(offered: Iterable[registry.Listed]) -> str:
     return "\n".join(lines)[:LIMIT]
 
 
-WORKFLOWS: dict[str, tuple[str, str, set[str]]] = {
-    "run_broke": (
-        "A training run broke",
-        "Find out why this training run broke: {what}\n1. explain_error on the log or traceback; believe the culprit, not the victims.\n"
-        "2. If it names hardware, check_gpu_health on that node (or on its pasted nvidia-smi -q and kernel log).\n"
-        "3. If nothing matches, search_knowledge with the exact message, then read_knowledge.\n"
-        "4. Say what is known, what is a guess, and the one next command to run.",
-        {"explain_error"},
-    ),
-    "new_node": (
-        "Accept a new GPU node",
-        "Decide whether this node may run jobs: {what}\n1. check_gpu_health (live).\n2. run_mamf with dtype bf16, compare with the published MAMF.\n"
-        "3. run_all_reduce_bench over all its GPUs, compare busbw with the link.\n4. Give one verdict with the evidence and what was not checked.",
-        {"check_gpu_health", "run_mamf"},
-    ),
-    "plan_training": (
-        "Plan a training run",
-        "Plan this training run: {what}\n1. estimate_gpu_hours for the model, tokens and accelerator; give the interval, not one number.\n"
-        "2. search_knowledge for parallelism, memory and checkpoints of that size.\n3. List the assumptions that a measurement could replace.",
-        {"estimate_gpu_hours"},
-    ),
-}  # fmt: skip
-
-
 def add_to(server: MCPServer[None], offered: set[str]) -> None:
     """Register the workflows whose tools are offered."""
-    for name, (title, text, needs) in WORKFLOWS.items():
-        if needs <= offered:
-            server.prompt(name=name, title=title, description=f"{title}: the order of work")(_workflow(text))
+    for name, workflow in WORKFLOWS.items():
+        if workflow.needs <= offered:
+            server.prompt(name=name, title=workflow.title, description=f"{workflow.title}: the order of work")(_prompt(workflow, offered))
 
 
-def _workflow(text: str) -> Any:
+def _prompt(workflow: Workflow, offered: set[str]) -> Any:
     def prompt(what: str = "see the conversation") -> str:
         """what: the run, node or plan in a few words"""
-        return text.format(what=what)
+        return workflow.text(offered, what)
 
     return prompt

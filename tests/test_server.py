@@ -153,8 +153,25 @@ def test_the_skill_is_a_resource_and_workflows_are_prompts(mode: str) -> None:
 
     skill, names, said = asked(mode, question)
     assert skill.startswith("---\nname: skillserver")
-    assert names == ["run_broke", "new_node", "plan_training"]
+    assert names == ["run_broke", "diagnose_hang", "diagnose_slow_training", "diagnose_loss_spike", "set_up_cluster", "plan_training"]
     assert "job 17" in said
+
+
+def test_a_workflow_is_offered_with_its_tools_only_and_names_no_tool_that_is_off() -> None:
+    async def question(client: Client) -> Any:
+        names = [prompt.name for prompt in (await client.list_prompts()).prompts]
+        return {name: (await client.get_prompt(name, {})).messages[0].content.text for name in names}
+
+    few = asked("auto", question, toolsets=[], names=["diagnose_training_log", "search_knowledge"])
+    assert list(few) == ["diagnose_slow_training", "diagnose_loss_spike"]
+    everything = asked("auto", question, toolsets=["all"])
+    for offered, texts in ((("diagnose_training_log", "search_knowledge"), few), (tuple(registry.BY_NAME), everything)):
+        for text in texts.values():
+            assert [tool.name for tool in registry.ALL if tool.name in text and tool.name not in offered and tool.name != "read_knowledge"] == []
+            assert "Ask the user first" in text
+            assert "\nStop: " in text
+    assert "diagnose_numerics" in everything["diagnose_loss_spike"]
+    assert "1. diagnose_training_log" in few["diagnose_loss_spike"]
 
 
 def test_a_selection_names_what_it_does_not_know() -> None:
