@@ -20,13 +20,14 @@ from typing import Annotated, Any
 import typer
 
 import skillserver
-from skillserver import inputs, permissions, sources_cli
+from skillserver import compare_cli, inputs, permissions, sources_cli
 from skillserver.errors import BadRequest, NotHere, SkillError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
                   context_settings={"help_option_names": ["-h", "--help"]},
                   help="Know-how and tools for GPU clusters and large-model training.")  # fmt: skip
 app.add_typer(sources_cli.app, name="sources")
+app.command()(compare_cli.compare)
 
 WRONG_USAGE = 2
 

@@ -69,13 +69,15 @@ def of_published_burn(tflops: float, published_tflops: float) -> Judgement:
     return Judgement(verdict="warning", reason=f"{said}; one hot shape gives 90 to 100% on a healthy part", ratio=share)
 
 
-def between_nodes(busbw_gb_s: float, node_gb_s: float, n_ranks: int, n_nodes: int) -> Judgement:
+def between_nodes(busbw_gb_s: float, node_gb_s: float, n_ranks: int, n_nodes: int, *, ring_only: bool = False) -> Judgement:
     """busbw of a collective over several nodes against what all NICs of one node carry one way, GB/s.
 
     A ring puts busbw itself on a node's NICs. A hierarchy or tree puts less there: busbw x g (k-1) / (n-1) for k nodes of
-    g ranks. Which of them ran is not in the number, so only what both agree on is judged.
+    g ranks. Which of them ran is not in the number, so only what both agree on is judged, unless the ring was forced.
     """
     ring = busbw_gb_s / node_gb_s
+    if ring_only:
+        return _ring_between(busbw_gb_s, ring, node_gb_s)
     each = n_ranks / n_nodes
     least = ring * each * (n_nodes - 1) / (n_ranks - 1)
     said = f"{busbw_gb_s:.4g} GB/s needs between {least:.0%} (tree) and {ring:.0%} (ring) of the {node_gb_s:g} GB/s that a node's NICs carry one way"
@@ -86,6 +88,16 @@ def between_nodes(busbw_gb_s: float, node_gb_s: float, n_ranks: int, n_nodes: in
     if least >= FABRIC_POOR:
         return Judgement(verdict="ok", reason=said, ratio=least)
     return Judgement(verdict="unknown", reason=f"{said}; run it with NCCL_ALGO=RING to measure the wire", ratio=ring)
+
+
+def _ring_between(busbw_gb_s: float, ring: float, node_gb_s: float) -> Judgement:
+    """A forced ring: EFA and HDR nodes showed 80 to 95% of their NICs (network chapter), NDR ports are expected at 92% and more."""
+    said = f"{busbw_gb_s:.4g} GB/s of a forced ring is {ring:.0%} of the {node_gb_s:g} GB/s that a node's NICs carry one way"
+    if ring > ABOVE_PAPER:
+        return Judgement(verdict="warning", reason=f"{said}, which cannot be: more or faster NICs than assumed", ratio=ring)
+    if ring >= LIMITS["ring"].good:
+        return Judgement(verdict="ok", reason=said, ratio=ring)
+    return Judgement(verdict="warning" if ring < FABRIC_POOR else "unknown", reason=f"{said}; healthy fabrics give 80 to 95%", ratio=ring)
 
 
 def small_latency(latency_us: float, layer: str) -> Judgement:

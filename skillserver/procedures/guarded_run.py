@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from skillserver.workers import interpreters
 from skillserver.workers.run import WorkerSpec, environment, run_worker
 
 Document = dict[str, Any]
+First = Callable[[manager.Handle], Awaitable[tuple[Document, bool]]]  # (what this host found out, whether the worker is still to run)
 ERRORS: dict[str, type[SkillError]] = {kind.__name__: kind for kind in (BadRequest, NotHere, TooLong, WorkerFailed)}
 SLURM_CONFIGURATIONS = ("/etc/slurm/slurm.conf", "/etc/slurm-llnl/slurm.conf", "/run/slurm/conf/slurm.conf")
 SLURM_DEADLINE_S = 10.0
@@ -44,6 +45,7 @@ class Plan:
     limit_s: float
     interpreter: interpreters.Interpreter
     device: gpus_here.Chosen
+    first: First | None = None
 
     def spec(self, job_id: str, folder: Path) -> WorkerSpec:
         """The worker of one job."""
@@ -57,37 +59,26 @@ class Plan:
                 "environment": sorted(environment(spec)), "would_be_refused": refusals}  # fmt: skip
 
 
-async def run_guarded(
-    *,
-    tool: str,
-    arguments: Document,
-    script: str,
-    settings: Document,
-    shape: Callable[[Document], Document],
-    nproc: int = 0,
-    device: str = "auto",
-    wait_s: float = 20,
-    python: str | None = None,
-    limit_s: float = 600,
-    dry_run: bool = False,
-    busy_matters: bool = True,
-    needs_torch: bool = True,
-) -> JobRecord:
+async def run_guarded(*, tool: str, arguments: Document, script: str, settings: Document, shape: Callable[[Document], Document],
+                      first: First | None = None, nproc: int = 0, gpus: int = 0, device: str = "auto", wait_s: float = 20,
+                      python: str | None = None, limit_s: float = 600, dry_run: bool = False, busy_matters: bool = True,
+                      needs_torch: bool = True) -> JobRecord:  # fmt: skip
     """Run `script` of workers/scripts: itself when `nproc` is 0, else that many ranks of it under torch's launcher.
 
     A `device` key in `settings` is set to the device chosen ("cpu", "cuda", "cuda:1"). `shape(payload)` gets the
     worker's payload and, under "worker", its interpreter, torch, host; also the best so far of a run that was cut
-    short, whose result then says `partial: true`. `limit_s` seconds end the run, waiting for it ends after `wait_s`.
+    short, whose result then says `partial: true`. `first` is awaited in the job before the worker starts; what it found
+    joins the payload. `gpus` of them are taken when that is more than the ranks. `limit_s` seconds end the run, waiting for it ends after `wait_s`.
     `dry_run` answers what would run (`result["dry_run"]`), with the refusals listed and nothing started.
     Raises NotHere or BadRequest for a refusal, and a failed run's own error when it has nothing else to show.
     """
     permissions.require_run(tool)
     interpreter = await interpreters.find(python, needs_torch=needs_torch)
     built_for_gpu = bool(interpreter.cuda or interpreter.hip) or not needs_torch
-    chosen = await asyncio.to_thread(gpus_here.choose, device, nproc=nproc, built_for_gpu=built_for_gpu, torch=interpreter.torch)
+    chosen = await asyncio.to_thread(gpus_here.choose, device, nproc=max(nproc, gpus), built_for_gpu=built_for_gpu, torch=interpreter.torch)
     if "device" in settings:
         settings = settings | {"device": chosen.name}
-    plan = Plan(tool, script, settings, nproc, limit_s, interpreter, chosen)
+    plan = Plan(tool, script, settings, nproc, limit_s, interpreter, chosen, first)
     refusals = await asyncio.to_thread(_refusals, plan, busy_matters)
     if dry_run:
         return _answered(plan, arguments, [str(refusal) for refusal in refusals])
@@ -121,6 +112,10 @@ async def _work(plan: Plan, handle: manager.Handle) -> Document:
     """The body of the job: run the worker, pass on what it says."""
     worker: Document = {"interpreter": plan.interpreter.path, "source": plan.interpreter.source, "torch": plan.interpreter.torch}
 
+    found, goes_on = await plan.first(handle) if plan.first else ({}, True)
+    if not goes_on:
+        return {**found, "worker": worker}
+
     async def on_event(event: Document) -> None:
         if event["type"] == "started":
             handle.started(event["pid"])
@@ -129,11 +124,11 @@ async def _work(plan: Plan, handle: manager.Handle) -> Document:
         elif event["type"] == "progress":
             await handle.progress(event.get("done") or 0, event.get("total"), str(event.get("message", "")))
         if event.get("partial"):
-            handle.keep(event["partial"] | {"worker": worker})
+            handle.keep(found | event["partial"] | {"worker": worker})
 
     outcome = await run_worker(plan.spec(handle.record.job_id, handle.folder), on_event)
     handle.say(outcome["note"])
-    return {**outcome["payload"], "worker": worker | {"torch": outcome["hello"].get("torch") or worker["torch"]}}
+    return {**found, **outcome["payload"], "worker": worker | {"torch": outcome["hello"].get("torch") or worker["torch"]}}
 
 
 def _refusals(plan: Plan, busy_matters: bool) -> list[SkillError]:

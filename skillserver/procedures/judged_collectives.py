@@ -20,7 +20,7 @@ from skillserver.measure.judge import SATURATING_BYTES, Judgement
 from skillserver.measure.outputs.memory_and_mpi import with_ranks
 from skillserver.measure.outputs.records import Mistake, Output, Row, factor
 from skillserver.procedures.judged import NO_PART, ComparedWith, Judged, agreed, off, unknown
-from skillserver.procedures.measured_setting import Setting
+from skillserver.procedures.measured_setting import RACK_SCALE, Setting
 
 SLOWER_PATH = 0.85  # of the typical figure: the ring where NVLink SHARP is the default stands at 0.76 to 0.82
 LATENCY_BYTES = 2**20
@@ -187,6 +187,8 @@ def _by_link(kind: str, setting: Setting, readings: list[tuple[str, float]], row
 def _between(setting: Setting, readings: list[tuple[str, float]], row: Row) -> Judged:
     """Several nodes: single-node figures do not apply; the NICs of a node do."""
     nodes, n = setting.n_nodes or 2, setting.n_gpus
+    if rack := [part.id for part in setting.parts if part.id in RACK_SCALE]:
+        return unknown(f"{nodes} trays of {rack[0]} may be one NVLink domain, and no published figure of one is known")
     judged = unknown(
         f"{nodes} nodes: single-node figures do not apply, and the NICs are not known; pass link= (a port per GPU such as NDR, or EFA-p5)"
     )
@@ -203,7 +205,9 @@ def _between(setting: Setting, readings: list[tuple[str, float]], row: Row) -> J
         setting.assumed.append(f"one {setting.link.id} port for each of {each} GPUs of a node: {node_gb_s:g} GB/s one way")
     if row.bytes is not None and row.bytes < SATURATING_BYTES:
         return judged
-    judged.judgement = agreed([(name, shares.between_nodes(value, node_gb_s, n, nodes)) for name, value in readings])
+    judged.judgement = agreed(
+        [(name, shares.between_nodes(value, node_gb_s, n, nodes, ring_only=setting.around.ring_forced)) for name, value in readings]
+    )
     judged.compared = ComparedWith(
         value=node_gb_s, unit="GB/s of NICs a node, one way", basis="derived", what=setting.link.note, source=setting.link.source
     )
@@ -232,7 +236,7 @@ def _mistakes(output: Output, setting: Setting, row: Row, judged: Judged) -> lis
         told.append(("bits_for_bytes", f"{output.facts['unit']} are bits: {busbw * 8:.4g} Gb/s = {busbw:.4g} GB/s"))
     elif judged.compared and judged.compared.low and judged.compared.high and judged.compared.low * 0.9 <= busbw / 8 <= judged.compared.high * 1.1:
         told.append(("bits_for_bytes", f"{busbw:.4g} GB/s cannot be, {busbw:.4g} Gb/s = {busbw / 8:.4g} GB/s would fit"))
-    if (setting.n_nodes or 1) > 1:
+    if (setting.n_nodes or 1) > 1 and not any(part.id in RACK_SCALE for part in setting.parts):
         two = "; two nodes may show up to twice the wire (trees), so use 4, or NCCL_ALGO=RING" if setting.n_nodes == 2 else ""
         told.append(("two_nodes", f"{setting.n_nodes} nodes are limited by their NICs: not comparable with one node's figures{two}"))
     told += _size_mistakes(output, row, busbw, best)

@@ -93,6 +93,17 @@ def test_two_nodes_are_not_held_against_one_node() -> None:
     assert (with_nics.compared_with.value, with_nics.verdict) == (400, "unknown")  # 45% as a tree, 85% as a ring
 
 
+def test_a_forced_ring_between_nodes_tells_the_wire() -> None:
+    ring = "NCCL_ALGO=RING mpirun ./all_reduce_perf"
+    fast, slow = (judged(nccl(row(8 * GIB, busbw / 1.875, busbw), hosts=("n1", "n2"), more=ring), link="NDR") for busbw in (365.0, 180.0))
+    assert (fast.verdict, slow.verdict) == ("ok", "warning")
+
+
+def test_trays_of_one_rack_are_not_held_against_nics() -> None:
+    result = judged(nccl(row(8 * GIB, 480.0, 840.0), device="NVIDIA GB200", hosts=("t1", "t2"), each=4), link="NDR")
+    assert (result.verdict, codes(result)) == ("unknown", set())
+
+
 def test_wrong_results_are_critical_however_fast() -> None:
     result = judged(nccl(row(16 * GIB, 275.5, 482.1, "12")))
     assert (result.verdict, result.findings[0].code) == ("critical", "wrong_result")
