@@ -37,10 +37,14 @@ HOMES = {
     "wait_job": "jobs",
     "describe_model": "models",
     "diagnose_memory": "device_memory",
+    "diagnose_numerics": "numerics",
     "estimate_inference": "inference",
     "plan_checkpoints": "checkpoints",
     "compare_accelerators": "accelerators",
     "judge_measurement": "judge",
+    "check_node": "node",
+    "inspect_slurm": "cluster",
+    "write_launcher": "cluster",
 }
 PUBLISHED = "tools.json"
 LONGEST_NAME = 60  # characters of an unknown name worth repeating
