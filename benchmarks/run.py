@@ -17,6 +17,8 @@ OWN = [
     "search_beside_peers.py",
     "spike_rules.py",
     "flight_recorder_scale.py",
+    "gpu_hours_left_out.py",
+    "layout_sweeps.py",
     "mamf_against_grid.py",
     "all_reduce_against_bare.py",
 ]

@@ -33,6 +33,7 @@ class Permissions:
     pythons_by_name_only: bool = False
 
 
+ENDLESS = ("kmsg", "trace_pipe")  # regular files to stat, whose readers wait for ever and take from others what they read
 TEXT_ONLY = Permissions(run=False, read_roots=(), pythons_by_name_only=True)
 _granted = Permissions()
 
@@ -63,9 +64,14 @@ def readable(path: str | Path) -> Path:
                       next="pass the text itself, or ask your user to start the server with --allow-path", valid=map(str, roots))  # fmt: skip
     if not found or not os.path.isfile(found):  # noqa: PTH113 - Path.is_file raises for a name too long or a folder that may not be read
         raise BadRequest("no_such_file", f"{str(path)!r} is not a file on the server's host", next="check the path, or pass the text itself")
+    if found.name in ENDLESS and found.parts[1:2] in (("proc",), ("sys",)):
+        raise BadRequest("no_such_file", f"{str(path)!r} is a stream of the kernel, which has no end", next="pass the text itself (dmesg)")
     try:
-        with found.open("rb") as file:
-            file.read(1)
+        opened = os.open(found, os.O_RDONLY | os.O_NONBLOCK)  # a reader that would wait is refused
+        try:
+            os.read(opened, 1)
+        finally:
+            os.close(opened)
     except OSError as problem:
         raise BadRequest("unreadable_file", f"{str(path)!r} cannot be read: {problem.strerror}",
                          next="let the user of this server read it, or pass the text itself") from problem  # fmt: skip

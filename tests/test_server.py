@@ -60,7 +60,7 @@ def test_a_number_comes_as_structured_content_and_the_same_text(mode: str) -> No
     ("name", "arguments", "said"),
     [
         ("search_knowledge", {"query": "x", "limit": 3}, "unknown argument 'limit'"),
-        ("estimate_gpu_hours", {"params_total": "7B", "tokens": -1, "accelerator": "H100-80GB-SXM"}, "tokens: -1 should be greater than 0"),
+        ("estimate_gpu_hours", {"params_total": "7B", "tokens": -1, "accelerator": "H100-80GB-SXM"}, "tokens"),
         ("estimate_gpu_hours", {"params_total": "7B", "tokens": "2T", "accelerator": "H1000"}, "H100-80GB-SXM"),
         ("read_knowledge", {"id": "training/memry"}, "training/memory"),
         ("run_mamf", {"dtype": "bf61"}, "bf61"),

@@ -78,9 +78,15 @@ def diagnose(files: Sequence[Path], texts: Sequence[Text], skipped: Sequence[str
     return HangDiagnosis(
         verdict=verdict, summary=_summary(verdict, culprits, waiting, found, len(reading.latest), len(seen.latest)),
         culprits=culprits[:LISTED], waiting=waiting[:LISTED], findings=findings.worst_first(found)[:FINDINGS],
-        groups=_groups(flight), stacks=_stacks(seen), skipped=[*skipped, *unread, *flight.skipped, *seen.skipped, *left_out],
+        groups=_groups(flight), stacks=_stacks(seen), skipped=_few([*skipped, *unread, *flight.skipped, *seen.skipped, *left_out]),
         next=_next(verdict, culprits, found, flight, seen, spied),
     )  # fmt: skip
+
+
+def _few(said: list[str]) -> list[str]:
+    """Each once, and a count of the rest: ten thousand unreadable files are one fault."""
+    once = list(dict.fromkeys(said))
+    return [*once[:LISTED], f"{len(once) - LISTED:,} more like these"] if len(once) > LISTED else once
 
 
 def sorted_files(files: Sequence[Path]) -> tuple[list[Path], list[Text], list[str]]:

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Protocol
 
 from skillserver.diagnose import explain, log_events, reading
-from skillserver.diagnose.collecting import DIGITS, SHAPES
+from skillserver.diagnose.collecting import SHAPES, shape_of
 from skillserver.diagnose.explain import Explanation
 from skillserver.diagnose.log_events import Event
-from skillserver.diagnose.log_formats import documents, words
+from skillserver.diagnose.log_formats import documents, tfevents, words
 from skillserver.diagnose.log_formats.blocks import Blocks
 from skillserver.diagnose.log_formats.deepspeed import DeepSpeed
 from skillserver.diagnose.log_formats.dicts import Dicts
@@ -41,7 +41,7 @@ ALARMS = ("error", "errno", "fail", "exception", "fatal", "timed out", "timeout"
 LINKED = ("oss", "/ [", "[step=", "[batch=", "iteration")
 ENOUGH = 3  # reports of a known format that end the loose one
 AROUND = 30  # lines kept behind the last report, from its start and from the end
-EXPECTED = "a training log with a loss: terminal output, trainer_state.json, metrics.csv or JSON lines"
+EXPECTED = "a training log with a loss: terminal output, trainer_state.json, metrics.csv, JSON lines or a TensorBoard event file"
 
 
 class Family(Protocol):
@@ -94,6 +94,10 @@ def read_text(text: str) -> Log:
 
 def read_file(path: Path) -> Log:
     """Read a file of any size. Raises BadRequest when it is empty, packed, binary or holds no report."""
+    with path.open("rb") as opened:
+        head = opened.read(64)
+    if tfevents.is_events(head):
+        return _events(path)
     pieces = reading.of_file(path)
     with path.open(encoding="utf-8", errors="replace") as stream:
         if documents.is_document(stream.read(8192)):
@@ -101,6 +105,18 @@ def read_file(path: Path) -> Log:
             if log := _document(stream):
                 return log
     return _lines(pieces)
+
+
+def _events(path: Path) -> Log:
+    """A TensorBoard file. Raises BadRequest when none of its scalars is a loss."""
+    run, number = Run("tensorboard"), 0
+    for number, record in tfevents.records(path):
+        run.add(record, number)
+    if not run.values("loss")[0] and not run.evaluations:
+        seen = list(tfevents.tags(path))
+        raise BadRequest("no_training_log", f"no scalar of this event file is a loss; it holds {len(seen)} scalars: {', '.join(seen[:12]) or 'none'}",
+                         next="pass the event file into which the training loop writes its loss")  # fmt: skip
+    return Log(run, lines=number)
 
 
 def _document(stream: io.TextIOBase | io.TextIOWrapper) -> Log | None:
@@ -126,13 +142,13 @@ class _Reader:
         self._families: list[Family] = [Pipes(), *(Words(name, parse) for name, parse in words.FORMATS), Blocks(), Dicts(), DeepSpeed(), Table()]
         self._loose = Words("key_value", words.loose)
         self._runs: dict[int, Run] = {}
-        self._quiet: set[str] = set()
+        self._quiet: set[bytes] = set()
         self.events: list[Event] = []
         self.first: list[str] = []
         self.last: deque[str] = deque(maxlen=AROUND)
         self.line = 0
         self._strong = 0
-        self._shape = ""
+        self._shape = b""
 
     def unread(self, pieces: Iterator[Piece]) -> Iterator[Piece]:
         """Read the reports and hand on the other lines that may matter, each with the line before and four after it."""
@@ -183,7 +199,7 @@ class _Reader:
         if record is not None:
             self._take(first, record, piece)
             return not first.late
-        self._shape = text.translate(DIGITS)
+        self._shape = shape_of(text)
         if self._shape in self._quiet:
             return False
         for place in range(1, len(self._families)):
@@ -204,13 +220,19 @@ class _Reader:
 
     def _take(self, family: Family, record: Record, piece: Piece) -> None:
         text = piece.text
-        if ("ank" in text or text[:1] in "[ 0123456789") and (match := RANK.search(text, 0, 120)):
+        head = text[:120]
+        if "ank" in head:
+            match = RANK.search(head)
+        else:  # only the forms that begin a line can be there
+            match = RANK.match(head) if head[:1] in "[ 0123456789" else None
+        if match:
             record.rank = next(int(group) for group in match.groups() if group)
-        if "20" in text and "-" in text:
+        if "20" in head and "-" in head and head.count(":") >= 2:
             record.time_s = log_events.stamp(text)
         self._run(family).add(record, piece.line)
-        self.first.clear()
-        self.last.clear()
+        if self.last:
+            self.first.clear()
+            self.last.clear()
         if family is not self._loose and (record.loss is not None or record.wants_loss):
             self._strong += 1
             if self._strong == ENOUGH:
@@ -233,7 +255,8 @@ class _Reader:
             self.events.append(event)
         if eventful or _holds(text.lower(), ALARMS):
             return False
-        if len(shape) < 400 and text[:1] not in " \t" and not _holds(shape, LINKED) and any(map(str.isalpha, shape[:60])):
+        words = shape.decode("utf-8", "surrogatepass") if len(shape) < 400 and text[:1] not in " \t" else ""
+        if words and not _holds(words, LINKED) and any(map(str.isalpha, words[:60])):
             if len(self._quiet) >= SHAPES:
                 self._quiet.clear()
             self._quiet.add(shape)

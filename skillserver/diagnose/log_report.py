@@ -63,6 +63,7 @@ class LogDiagnosis(BaseModel):
     goodput: Goodput | None
     statistics: list[Series]
     cross_run: CrossRun | None = None
+    plot: str = ""
     left_out: list[str] = Field(default_factory=list)
     skipped: list[str]
     next: str

@@ -11,6 +11,7 @@ is lost. Knows rows; not formats, not what is wrong with them.
 
 from __future__ import annotations
 
+import itertools
 import math
 from array import array
 from collections.abc import Callable
@@ -53,6 +54,8 @@ class Run:
     _rank: int | None = None
     _waiting: int = 0
     _held: int = 0
+    _top: int | None = field(default=None, compare=False)  # the last step, beside the column: an array makes a new int for every look
+    _push: tuple[Callable[[float], None], ...] = field(default=(), compare=False, repr=False)
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -72,7 +75,11 @@ class Run:
         values = READ(record)
         if values == NOTHING and not record.wants_loss:
             return
-        if self.steps and step == self.steps[-1]:
+        top = self._top
+        if top is None or step > top:
+            self._lead(record, step)
+            self._append(values, step, line)
+        elif step == top:
             self._merge(record)
         elif self._is_repeat(record, step):
             self.repeats += 1
@@ -81,9 +88,14 @@ class Run:
 
     def values(self, name: str, start: int = 0, end: int | None = None) -> tuple[list[int], list[float]]:
         """(rows, values) of a column where the reports said it."""
-        column = self.columns[name]
-        rows = [row for row in range(start, len(self.steps) if end is None else end) if column[row] != ABSENT]
-        return rows, [column[row] for row in rows]
+        cut = self.columns[name][start:end].tolist() if start or end is not None else self.columns[name].tolist()
+        absent = cut.count(ABSENT)
+        if absent == len(cut):
+            return [], []
+        if not absent:
+            return list(range(start, start + len(cut))), cut
+        rows = [row for row, value in enumerate(cut, start) if value != ABSENT]
+        return rows, [value for value in cut if value != ABSENT]
 
     def interval(self) -> int:
         """The usual number of steps from one report to the next."""
@@ -116,15 +128,16 @@ class Run:
                     self.columns[name][-1] = value  # another rank saw NaN
         self.repeats += told
 
+    def _lead(self, record: Record, step: int) -> None:
+        """A step that was not seen: nobody is late, and its rank leads from now on."""
+        self._waiting = 0
+        if record.rank is not None and (self._rank is None or step > (-1 if self._top is None else self._top)):
+            self._rank = record.rank
+
     def _is_repeat(self, record: Record, step: int) -> bool:
         """A report of another rank that is a little late: the step went back by a few reports, and on a rank that does not lead."""
         if self._rank is None:
             self._rank = record.rank
-        if not self.steps or step > self.steps[-1]:
-            self._waiting = 0
-            if record.rank is not None and record.rank != self._rank and step > (self.steps[-1] if self.steps else -1):
-                self._rank = record.rank
-            return False
         behind = self.steps[-1] - step
         late = record.rank is not None and record.rank != self._rank
         self._waiting += 1
@@ -141,15 +154,18 @@ class Run:
                 return
         self.steps.append(step)
         self.lines.append(line)
-        for column, value in zip(self.columns.values(), values, strict=True):
-            column.append(ABSENT if value is None else value)
+        self._top = step
+        if not self._push:
+            self._push = tuple(column.append for column in self.columns.values())
+        for push, value in zip(self._push, values, strict=True):
+            push(ABSENT if value is None else value)
         if len(self.steps) >= LIMIT:
             self._halve()
 
     def _keep_the_higher(self, values: tuple[float | None, ...], step: int, line: int) -> None:
         loss = values[0]
         if loss is not None and _higher(loss, self.columns["loss"][-1]):
-            self.steps[-1], self.lines[-1] = step, line
+            self.steps[-1], self.lines[-1], self._top = step, line, step
             for column, value in zip(self.columns.values(), values, strict=True):
                 column[-1] = column[-1] if value is None else value
 
@@ -158,6 +174,7 @@ class Run:
         keep = [row + _higher(loss[row + 1], loss[row]) for row in range(0, len(loss) - 1, 2)]
         self.steps, self.lines = array("q", (self.steps[row] for row in keep)), array("q", (self.lines[row] for row in keep))
         self.columns = {name: array("d", (column[row] for row in keep)) for name, column in self.columns.items()}
+        self._push, self._top = (), self.steps[-1]
         self.fold *= 2
         self._held = 0
 
@@ -169,5 +186,6 @@ def _higher(value: float, other: float) -> bool:
 
 def segments(run: Run) -> list[tuple[int, int]]:
     """(first row, end row) of each stretch in which the step only rises; a new one begins where the run went back."""
-    starts = [0] + [row for row in range(1, len(run)) if run.steps[row] < run.steps[row - 1]]
+    steps = run.steps.tolist()
+    starts = [0] + [row for row, (before, after) in enumerate(itertools.pairwise(steps), 1) if after < before]
     return [(start, end) for start, end in zip(starts, [*starts[1:], len(run)], strict=True) if end > start]

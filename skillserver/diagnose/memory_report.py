@@ -27,6 +27,8 @@ MALFORMED = (TypeError, ValueError, KeyError, AttributeError, IndexError, Overfl
 MUCH_UNUSED, MUCH_UNKNOWN = 0.25, 0.3
 RECORD = "torch.cuda.memory._record_memory_history(max_entries=100000) at the start, torch.cuda.memory._dump_snapshot('snap.pickle') at the failure"
 MESSAGE = "Tried to allocate"
+TAIL_BYTES = 16 * 2**20  # of a log; even, so that UTF-16 stays in step
+UTF_16 = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
 
 
 class HolderSeen(BaseModel):
@@ -59,12 +61,21 @@ class MemoryDiagnosis(BaseModel):
     next: str
 
 
+def _text(path: Path) -> str:
+    """The end of a log, where an out-of-memory message stands; UTF-16 as PowerShell's `>` writes it."""
+    with path.open("rb") as opened:
+        head = opened.read(2)
+        opened.seek(max(path.stat().st_size - TAIL_BYTES, 0))
+        raw = opened.read(TAIL_BYTES)
+    return raw.decode("utf-16" if raw[:2] in UTF_16 else UTF_16.get(head, "utf-8"), errors="replace")
+
+
 def of_file(path: Path) -> MemoryDiagnosis:
     """A snapshot, or a text file with an out-of-memory message. Raises BadRequest when it is neither."""
     with path.open("rb") as opened:
         head = opened.read(2)
     if head[:1] != b"\x80":
-        return of_text(path.read_text(encoding="utf-8", errors="replace"))
+        return of_text(_text(path))
     try:
         raw = plain_pickle.load_file(path)
         if not isinstance(raw, dict) or not (isinstance(raw.get("segments"), list) or isinstance(raw.get("device_traces"), list)):

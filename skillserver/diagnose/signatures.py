@@ -1,8 +1,9 @@
 """What a line of a log can say: the rows of data/error_signatures.toml, compiled, and which of them a line matches.
 
 Matching is cheap on healthy lines: every signature names `gates`, plain words of which a matching line holds one, and
-only signatures whose gate is in the line run their regular expressions. Knows single lines and the fields in them; not
-order, ranks or causes.
+only signatures whose gate is in the line run their regular expressions. Which those are is remembered by the shape of the
+line, its digits written as zeros: a pattern in which every digit stands for any digit matches whatever lines of that shape
+the pattern itself matches. Knows single lines and the fields in them; not order, ranks or causes.
 
 >>> [(found.signature.id, found["xid"]) for found in matches("NVRM: Xid (PCI:0000:44:00): 79, GPU has fallen off the bus")]
 [('xid_hardware', '79')]
@@ -23,6 +24,10 @@ from skillserver import tables
 Kind = Literal["hardware", "cause", "generic", "symptom", "victim", "circumstance"]
 XidClass = Literal["hardware", "program", "minor", "aftermath"]
 FALLBACK = "python_exception"  # counts only on lines that nothing else explains
+ZEROS = bytes.maketrans(b"123456789", b"000000000")
+TOKEN = re.compile(r"\\.|\{\d+(?:,\d*)?\}|\(\?P<\w+>|\[\^?(?:\\.|[^\]\\])+\]|\d")  # parts of a pattern that can hold a digit
+ANY = re.compile("")
+SHAPES, LONGEST_SHAPE = 50_000, 700  # shapes remembered, bytes of one
 
 
 class Sample(BaseModel):
@@ -84,9 +89,12 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class _Compiled:
+    """`blind` are the patterns for shapes."""
+
     signature: Signature
     patterns: tuple[re.Pattern[str], ...]
     unless: tuple[re.Pattern[str], ...]
+    blind: tuple[re.Pattern[str], ...]
 
 
 @functools.cache
@@ -124,7 +132,7 @@ def xid_class(number: int) -> XidClass | None:
 def _index() -> tuple[tuple[str, tuple[tuple[str, tuple[_Compiled, ...]], ...]], ...]:
     """((root, ((gate, signatures), ...)), ...): a gate that holds another gate is looked for only after that one."""
     compiled = [
-        _Compiled(row, tuple(map(re.compile, row.patterns)), tuple(map(re.compile, row.unless)))
+        _Compiled(row, tuple(map(re.compile, row.patterns)), tuple(map(re.compile, row.unless)), tuple(map(_blind, row.patterns)))
         for row in table() if row.patterns and row.id != FALLBACK
     ]  # fmt: skip
     gates = sorted({gate for entry in compiled for gate in entry.signature.gates}, key=len)
@@ -138,26 +146,103 @@ def _fallback() -> re.Pattern[str]:
     return re.compile(by_id()[FALLBACK].patterns[0])
 
 
+@functools.cache
+def _roots() -> tuple[str, ...]:
+    return tuple(root for root, _below in _index())
+
+
+def _blind(pattern: str) -> re.Pattern[str]:
+    """A pattern that finds, in shapes, at least what this one finds in lines; one that finds everything when in doubt."""
+    tokens = TOKEN.findall(pattern)
+    said = [token for token in tokens if token[0] in "\\[0123456789" and any(map(str.isdigit, token.replace("0-9", "")))]
+    if any(token[0] == "\\" or token[:2] == "[^" for token in said) or (said and re.search(r"\(\?<?!", pattern)):
+        return ANY
+    return re.compile(TOKEN.sub(lambda match: _any_digit(match[0]), pattern))
+
+
+def _any_digit(token: str) -> str:
+    if token.isdigit():
+        return r"\d"
+    return token[:-1] + r"\d]" if token[0] == "[" and any(map(str.isdigit, token)) else token
+
+
 def suspicious(line: str) -> bool:
     """Whether any gate is in the line, so that it is worth a closer look."""
     low = line.lower()
-    return any(root in low for root, _below in _index())
+    for root in _roots():  # noqa: SIM110  a plain loop: `any` of a generator costs three times as much, and this is the hot path
+        if root in low:
+            return True
+    return False
 
 
-def matches(line: str) -> Iterator[Found]:
-    """Every signature that the line matches, each once."""
+def shape(line: str) -> bytes:
+    """The line with its digits written as zeros."""
+    return line.encode("utf-8", "surrogatepass").translate(ZEROS)
+
+
+def can_match(shaped: bytes) -> bool:
+    """Whether a line of this shape can match a signature."""
+    return bool(_worth(shaped))
+
+
+def matches(line: str, shaped: bytes | None = None) -> Iterator[Found]:
+    """Every signature that the line matches, each once; `shaped` is its shape, when it is known already."""
+    worth = _worth(shaped or shape(line))
+    if not worth:
+        return
     low = line.lower()
     seen: set[str] = set()
-    for root, gated in _index():
-        if root not in low:
-            continue
-        for gate, entries in gated:
-            if gate not in low:
-                continue
-            for entry in entries:
-                if entry.signature.id not in seen and (found := _matched(entry, line)):
-                    seen.add(entry.signature.id)
-                    yield found
+    for gate, entry in worth:
+        if gate in low and entry.signature.id not in seen and (found := _matched(entry, line)):
+            seen.add(entry.signature.id)
+            yield found
+
+
+_Worth = tuple[tuple[str, _Compiled], ...]
+_known: dict[bytes, _Worth] = {}
+
+
+def _worth(shaped: bytes) -> _Worth:
+    """The (gate, signature) pairs that a line of this shape can match, kept for the next one."""
+    found = _known.get(shaped)
+    if found is None:
+        found = tuple(_worth_trying(shaped.decode("utf-8", "surrogatepass")))
+        if len(shaped) <= LONGEST_SHAPE:
+            if len(_known) >= SHAPES:
+                _known.clear()
+            _known[shaped] = found
+    return found
+
+
+def _worth_trying(shaped: str) -> list[tuple[str, _Compiled]]:
+    low = shaped.lower()
+    found: list[tuple[str, _Compiled]] = []
+    tried: dict[str, bool] = {}
+    for root, gated in _zeroed():
+        if root in low:
+            for zeros, gate, entries in gated:
+                if zeros in low:
+                    for entry in entries:
+                        name = entry.signature.id
+                        if name not in tried:
+                            tried[name] = _any_in(entry.blind, shaped)
+                        if tried[name]:
+                            found.append((gate, entry))
+    return found
+
+
+def _any_in(patterns: tuple[re.Pattern[str], ...], text: str) -> bool:
+    for pattern in patterns:  # noqa: SIM110
+        if pattern.search(text):
+            return True
+    return False
+
+
+@functools.cache
+def _zeroed() -> tuple[tuple[str, tuple[tuple[str, str, tuple[_Compiled, ...]], ...]], ...]:
+    """The index with the digits of its gates written as zeros, as they are in a shape."""
+    digits = str.maketrans("123456789", "0" * 9)
+    return tuple((root.translate(digits), tuple((gate.translate(digits), gate, entries) for gate, entries in gated)) for root, gated in _index())
 
 
 def exception(line: str) -> Found | None:

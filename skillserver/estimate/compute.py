@@ -1,7 +1,7 @@
-"""FLOPs of a training run -> accelerator-hours, days and money, each with an 80% interval.
+"""FLOPs of a training run -> accelerator-hours, days, money and energy, each with an 80% interval.
 
-hours = FLOPs / (peak x share of peak x 3600). The share is the prior of `prior.py`, which includes restarts, or a
-measured MFU, to which goodput is added. Recomputation never adds model FLOPs: it lowers the share. Knows nothing of
+hours = FLOPs / (peak x share of peak x 3600). The share is the prior of `prior.py`, which includes restarts, or what
+was measured (`evidence.py`), to which goodput is added. Recomputation never adds model FLOPs: it lowers the share. Knows nothing of
 memory: whether the job fits is another question.
 
 >>> run_hours(6e21, 989.4, Share(0.4, 0.4, 0.4)).expected
@@ -75,18 +75,30 @@ def peak_for(part: Accelerator, precision: str | None) -> Peak:
     return Peak(chosen, basis, tflops)
 
 
-def prior_share(part: Accelerator, setting: prior.Setting) -> tuple[Share, list[str]]:
-    """80% interval of the share of peak, from published runs, with its reasons."""
-    mfu, log_sd, reasons = prior.expect(part, setting)
+def prior_share(
+    part: Accelerator, setting: prior.Setting, ceiling: prior.Ceiling | None = None, runs: prior.Fitted | None = None
+) -> tuple[Share, list[str]]:
+    """80% interval of the share of peak, from published benchmarks and runs, with its reasons."""
+    mfu, log_sd, reasons = prior.expect(part, setting, ceiling, runs)
     spread = math.exp(prior.Z80 * log_sd)
     return Share(mfu / spread, mfu, min(mfu * spread, 1.0)), reasons
 
 
-def measured_share(mfu: float) -> tuple[Share, list[str]]:
-    """A measured MFU over all hours: times goodput, whose best case is 1."""
-    goodput = prior.row("goodput")
-    share = Share(mfu * (goodput.low or goodput.value), mfu * goodput.value, mfu * (goodput.high or 1.0))
-    return share, [f"mfu {mfu:.3f} as given, times goodput {goodput.value} ({goodput.low} to {goodput.high}): {goodput.reason}"]
+def measured_share(mfu: float, said: str, goodput: Interval, log_sd: float = 0.0) -> tuple[Share, list[str]]:
+    """A measured MFU over all hours: times goodput; `log_sd` is what is unknown of the rate itself."""
+    spread = math.exp(prior.Z80 * log_sd)
+    share = Share(mfu * goodput.low / spread, mfu * goodput.expected, min(mfu * goodput.high * spread, 1.0))
+    return share, [said, f"goodput {goodput.expected:.2f} ({goodput.low:.2f} to {goodput.high:.2f}): {prior.row('goodput').reason}"]
+
+
+def energy(hours: Interval, tdp_w: float, pue: Interval) -> Interval:
+    """kWh at the meter = hours x TDP x PUE (arXiv 2302.13971, section 6); the two uncertainties are taken as independent."""
+    expected = hours.expected * tdp_w / 1000 * pue.expected
+
+    def away(end: str) -> float:
+        return math.hypot(*(math.log(getattr(one, end) / one.expected) for one in (hours, pue)))
+
+    return Interval(low=expected * math.exp(-away("low")), expected=expected, high=expected * math.exp(away("high")))
 
 
 def run_hours(flops: float, peak_tflops: float, share: Share) -> Interval:

@@ -9,6 +9,7 @@ a size. Nothing is guessed: an absent size with no class default is refused, a d
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ VOCAB = ("vocab_size", "padded_vocab_size")
 POSITIONS = ("n_positions", "max_position_embeddings")
 EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
 PER_TOKEN = ("num_experts_per_tok", "num_experts_per_token", "moe_top_k")
+LARGEST, DEEPEST = 10**9, 100_000  # a size, and layers, which are walked one by one; the largest of public models are 10^6 and 200
 ALIASES = (LAYERS, HIDDEN, HEADS, KV_HEADS, FFN, VOCAB, POSITIONS, EXPERTS, PER_TOKEN)
 WINDOW_KEYS = {"use_sliding_window", "sliding_window", "max_window_layers"}
 
@@ -33,8 +35,12 @@ def optional(config: Mapping[str, Any], keys: Sequence[str]) -> int | None:
         value = config.get(key)
         if value is None or value == 0:
             continue
-        if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value) or value < 0:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value < math.inf or value != int(value) or value < 0:
             raise BadRequest("bad_config", f"model.{key}: {value!r} is not a positive whole number", next="correct the config")
+        if value > (most := DEEPEST if key in LAYERS else LARGEST):
+            raise BadRequest(
+                "bad_config", f"model.{key}: {value if value < 10**18 else 'a number beyond 1e18'} is more than {most:,}", next="correct the config"
+            )
         return int(value)
     return None
 
@@ -43,7 +49,9 @@ def size(config: Mapping[str, Any], keys: Sequence[str]) -> int:
     """The same, required: BadRequest naming the field that is missing and its other names."""
     value = optional(config, keys)
     if value is None:
-        raise BadRequest("bad_config", f"model: the config has no {keys[0]}", valid=keys, next="add it, or pass architecture or params_total")
+        zero = [key for key in keys if config.get(key) == 0]
+        said = f"model.{zero[0]} is 0" if zero else f"model: the config has no {keys[0]}"
+        raise BadRequest("bad_config", said, valid=keys, next=f"{'correct' if zero else 'add'} it, or pass architecture or params_total")
     return value
 
 

@@ -80,7 +80,7 @@ def _plain(name: str) -> str:
 
 def _text_of(path: str) -> str:
     """A config.json, or the one in a model's folder."""
-    given = Path(path).expanduser()
+    given = Path(path)  # readable expands ~ and refuses a user who does not exist
     found = permissions.readable(given if given.suffix == ".json" else given / "config.json")
     if found.stat().st_size > LARGEST_CONFIG:
         raise BadRequest("bad_config", f"{path!r} has {found.stat().st_size:,} bytes, which no config.json has", next="pass the model's config.json")

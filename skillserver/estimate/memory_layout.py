@@ -9,7 +9,8 @@ cannot exist is refused with the nearest that can. Knows divisibility; not bytes
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from skillserver.errors import BadRequest
@@ -28,16 +29,27 @@ def resolve(shape: Architecture, seq_len: int, sizes: Mapping[str, int | None], 
     _divides("cp", cp, "tokens of seq_len", seq_len)
     if pp * chunks > shape.layers:
         fits = [number for number in range(shape.layers // chunks, 0, -1) if shape.layers % (number * chunks) == 0] or [1]
+        fewer = f" and extra.virtual_stages={max(shape.layers // pp, 1)} or less" if chunks > 1 else ""
         raise BadRequest("too_many_stages", f"pp {pp} x virtual_stages {chunks} is more than the {shape.layers} layers",
-                         valid=map(str, fits[:NEAREST]), next=f"pass pp={fits[0]} or less")  # fmt: skip
+                         valid=map(str, fits[:NEAREST]), next=f"pass pp={min(fits[0], pp)}{fewer or ' or less'}")  # fmt: skip
     dp = _data_parallel(sizes, tp * pp * cp)
     return {"tp": tp, "pp": pp, "dp": dp, "cp": cp, "ep": ep, "etp": _experts(shape, ep, rare, tp * cp * dp), "chunks": chunks}
 
 
+def divisors(whole: int) -> list[int]:
+    """All divisors, ascending; counts up to the square root, since a job of 10^9 GPUs must not take half a minute to refuse."""
+    low = [number for number in range(1, math.isqrt(whole) + 1) if whole % number == 0]
+    return low + [whole // number for number in reversed(low) if number * number != whole]
+
+
+def nearest(fitting: Iterable[int], size: int) -> list[int]:
+    """The few that are nearest to what was asked, ascending."""
+    return sorted(sorted(fitting, key=lambda number: abs(number - size))[:NEAREST])
+
+
 def _divides(name: str, size: int, what: str, whole: int) -> None:
     if whole % size:
-        valid = [number for number in range(1, whole + 1) if whole % number == 0]
-        near = sorted(sorted(valid, key=lambda number: abs(number - size))[:NEAREST])
+        near = nearest(divisors(whole), size)
         raise BadRequest(
             f"bad_{name}", f"{name} {size} does not divide the {whole} {what}", valid=map(str, near), next=f"pass one of these as {name}"
         )
@@ -49,7 +61,7 @@ def _data_parallel(sizes: Mapping[str, int | None], others: int) -> int:
     if n is None:
         return dp or 1
     if n % others or n < others or (dp and dp * others != n):
-        near = sorted({max(n // others, 1) * others, (n // others + 1) * others})
+        near = sorted({max(n // others, 1) * others, dp * others if dp else (n // others + 1) * others})
         said = (
             f"tp x pp x cp x dp = {others * (dp or 1)} is not n_accelerators {n}"
             if dp
@@ -68,7 +80,7 @@ def _experts(shape: Architecture, ep: int, rare: Mapping[str, Any], ranks: int) 
     if shape.experts:
         _divides("ep", ep, "experts", shape.experts)
     if ranks % (ep * etp):
-        fits = [str(number) for number in range(1, ranks + 1) if ranks % number == 0 and shape.experts % number == 0]
+        fits = map(str, nearest([number for number in divisors(math.gcd(ranks, shape.experts)) if ranks % (number * etp) == 0], ep))
         said = f"ep {ep} x etp {etp} does not divide the {ranks} GPUs of a pipeline stage (tp x cp x dp)"
-        raise BadRequest("bad_ep", said, valid=fits, next="pass one of these as ep")
+        raise BadRequest("bad_ep", said, valid=fits, next="pass one of these as ep, or another etp")
     return etp

@@ -223,7 +223,7 @@ def _shards(sharding: str, layout: Mapping[str, int], rare: Mapping[str, Any], n
         return ranks
     size = rare.get("shard_size") or min(max(NODE // layout["tp"], 1), ranks)
     if ranks % size:
-        valid = [str(number) for number in range(1, ranks + 1) if ranks % number == 0]
+        valid = map(str, memory_layout.nearest(memory_layout.divisors(ranks), int(size)))
         raise BadRequest(
             "bad_shard_size", f"extra.shard_size {size} does not divide the {ranks} data-parallel ranks", valid=valid, next="pass one of these"
         )

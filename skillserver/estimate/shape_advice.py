@@ -95,3 +95,10 @@ def _odd_sides(shape: Architecture, tp: int) -> Iterator[Finding]:
         severity: Severity = "warning" if size % ALIGNED else "info"
         evidence = f"{size} = {size // GOOD} x 64 + {size % GOOD}"
         yield _finding("side_not_aligned", severity, ", ".join(dict.fromkeys(names)), evidence, reason, action)
+
+
+def too_long(shape: Architecture, tokens: int) -> list[str]:
+    """What every answer about more tokens than a learned position table has rows must say; rotary positions have no such end."""
+    if not shape.positions or tokens <= shape.positions:
+        return []
+    return [f"{tokens:,} tokens are more than the {shape.positions:,} rows of the learned position table: the model cannot take them"]

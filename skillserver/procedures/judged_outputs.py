@@ -18,7 +18,7 @@ from pydantic import BaseModel, Field
 from skillserver import findings, topics
 from skillserver.errors import BadRequest
 from skillserver.findings import Finding, Verdict
-from skillserver.measure.outputs import families
+from skillserver.measure.outputs import families, sentence
 from skillserver.measure.outputs.records import Mistake, Output
 from skillserver.procedures import judged_collectives, judged_devices, judged_links, judged_storage
 from skillserver.procedures.judged import ComparedWith, Judged, unknown
@@ -63,6 +63,7 @@ class JudgedMeasurement(BaseModel):
 
 def judge_text(text: str, hints: Hints, *, all_rows: bool = False) -> JudgedMeasurement:
     """Judge everything a text holds; several benchmarks give the worst verdict. Raises BadRequest when it holds none."""
+    text = sentence.western(text)
     outputs = families.read(text)
     if not outputs and DIAGNOSTIC.search(text):
         raise BadRequest("not_a_measurement", "this is the pass and fail table of dcgmi diag", next="check_gpu_health(captures=[{name, text}])")

@@ -30,7 +30,7 @@ def pace(path: Path) -> Logged:
                          "whether of one accelerator or of all", next="pass evidence.tokens_per_s_per_gpu")  # fmt: skip
     paces = [seconds for _row, seconds in log_speed.paces(run)][WARM_UP:]
     if len(paces) < ENOUGH:
-        raise BadRequest("no_step_times", f"{path.name}, read as {run.format}, has {len(paces)} step times after the first report; {ENOUGH} are needed",
+        raise BadRequest("no_step_times", f"{path.name}, read as {run.format}, has {len(paces)} step times after the first; {ENOUGH} are needed",
                          next="pass evidence.step_s and tokens_per_step")  # fmt: skip
     usual = median(paces)
     mean = sum(paces) / len(paces) if len(printed) >= 2 else None  # gaps between dates hold restarts, which are not steps

@@ -1,37 +1,56 @@
 """Faces of the estimates: GPU-hours of a training run before it is paid for.
 
-Knows how a request is read and how an answer is laid out; the arithmetic is in estimate/. Nothing here is measured:
-every number is derived, and says from what.
+Knows how a request is read and how an answer is laid out; the arithmetic is in estimate/. Nothing here is measured
+but what the caller measured: every number is derived, and says from what.
 
 >>> estimate_gpu_hours(model="llama-3-8b", tokens="1T", accelerator="h100", n_accelerators=512).gpu_hours.expected
-45155.288...
+42645.3...
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field
 
-from skillserver import topics
+from skillserver import permissions, topics
 from skillserver.contract import tool
+from skillserver.errors import BadRequest
 from skillserver.estimate import compute, models, prior
+from skillserver.estimate import evidence as evidences
 from skillserver.estimate.architecture import flops_per_token
+from skillserver.estimate.evidence import Evidence
 from skillserver.findings import Interval
 from skillserver.hardware import catalogue
 from skillserver.hardware.catalogue import Accelerator
+from skillserver.measure.published import published
+from skillserver.procedures import logged_pace
 from skillserver.units import Count, show_seconds
 
 ASSUMED_SEQ_LEN = 4096
 STATE_BYTES = 16  # bf16 weights and gradients, fp32 master copy and two Adam moments
+LOW_MFU = 0.02
+MEASURED = "measured: mamf_tflops, tokens_per_s_per_gpu, step_s/log (path) + tokens_per_step"
 FITS = "estimate_memory says whether the job fits"
 CONVENTION = "model FLOPs = 6 x (active - looked-up parameters) + 6 x layers x attention width x seq_len a token (causal attention; no recomputation)"
+
+
+class Basis(NamedTuple):
+    """What the hours rest on. `mfu` is of running steps where that was measured or given; `share` is over all hours."""
+
+    kind: str
+    share: compute.Share
+    mfu: compute.Share
+    reasons: list[str]
+    goodput: Interval | None = None
 
 
 class Mfu(Interval):
     """Share of the dense peak, model FLOPs only."""
 
-    basis: str = Field(description="prior: published runs, restarts included; given: as passed, goodput apart")
+    basis: str = Field(
+        description="prior: published runs, restarts included; prior_mamf: corrected by a measured MAMF; given, measured: goodput apart"
+    )
     counted_against: str
 
 
@@ -54,6 +73,7 @@ class HoursEstimate(BaseModel):
     gpu_hours: Interval
     wall_days: Interval | None = Field(description="null without n_accelerators")
     cost_usd: Interval | None = Field(description="null without price_per_gpu_hour_usd")
+    energy_kwh: Interval | None = Field(description="hours x TDP x PUE; null where the catalogue has no TDP")
     flops: float
     flops_per_token: float
     mfu: Mfu
@@ -71,63 +91,109 @@ class HoursEstimate(BaseModel):
     next: str
 
 
+def _within(low: float, high: float, *, above: bool = False) -> AfterValidator:
+    """A bound that is said when it is broken, and costs no agent the tokens of a schema."""
+
+    def check(value: float | None) -> float | None:
+        if value is not None and (value <= low if above else value < low):
+            raise ValueError(f"should be {'greater than' if above else 'at least'} {low:g}")
+        if value is not None and value > high:
+            raise ValueError(f"should be at most {high:g}")
+        return value
+
+    return AfterValidator(check)
+
+
 @tool(toolset="core", title="Estimate GPU-hours", read_only=True)
 def estimate_gpu_hours(
-    tokens: Annotated[Count, Field(gt=0, le=1e16, description="'15T'")],
-    accelerator: Annotated[str, Field(description="'A100-80GB-SXM'")],
+    tokens: Annotated[Count, Field(description="'15T'"), _within(0, 1e16, above=True)],
+    accelerator: Annotated[str, Field(description="A100-80GB-SXM")],
     model: Annotated[str | dict[str, Any] | None, Field(description="name or HF config")] = None,
     params_total: Annotated[Count | None, Field(description="'8B'")] = None,
-    params_active: Annotated[Count | None, Field(description="per token, for MoE")] = None,
+    params_active: Annotated[Count | None, Field(description="for MoE")] = None,
     architecture: Annotated[dict[str, Any] | None, Field(description="layers hidden heads kv_heads ffn vocab experts experts_per_token")] = None,
     seq_len: Annotated[int | None, Field(ge=1, le=10**8, description="tokens")] = None,
     n_accelerators: Annotated[int | None, Field(ge=1, le=10**7, description="for days")] = None,
     precision: Annotated[str | None, Field(description="bf16 fp16 fp8 tf32 fp32")] = None,
     activation_recompute: Annotated[prior.Recompute | None, Field(description="if known")] = None,
-    mfu: Annotated[float | None, Field(gt=0, le=1, description="measured share of dense bf16 peak")] = None,
-    software_year: Annotated[int | None, Field(ge=2012, le=2040, description="of the code")] = None,
-    price_per_gpu_hour_usd: Annotated[float | None, Field(ge=0, le=10**5, description="for cost")] = None,
+    mfu: Annotated[float | None, Field(description="measured share of dense peak"), _within(1e-4, 1)] = None,
+    software_year: Annotated[int | None, Field(description="of the code"), _within(2012, 2040)] = None,
+    price_per_gpu_hour_usd: Annotated[float | None, Field(description="for cost"), _within(0, 1e5)] = None,
+    evidence: Annotated[dict[str, Any] | None, Field(description=MEASURED)] = None,
 ) -> HoursEstimate:
-    """Call before paying for a training run: GPU-hours, days and cost with 80% intervals.
+    """Call before paying for a training run: GPU-hours, days, cost, energy; 80% intervals.
 
-    The share of peak of a planned run is known to about a factor 1.5 at best; a benchmark of one's own, passed as mfu,
+    The share of peak of a planned run is known to about a factor 1.4 at best; what you measured (`evidence`, or mfu)
     narrows that to goodput. Raises BadRequest naming the field.
     """
     part = catalogue.accelerator(accelerator)
     peak = compute.peak_for(part, precision)
     size = models.size_of(model=model, params_total=params_total, params_active=params_active, architecture=architecture)
     per_token = flops_per_token(size.active, size.lookup, size.layers, size.attention_width, seq_len or ASSUMED_SEQ_LEN)
-    setting = prior.Setting(peak.precision, size.active, size.has_experts, n_accelerators, activation_recompute, software_year)
-    share, reasons = compute.measured_share(mfu) if mfu else compute.prior_share(part, setting)
-    hours = compute.run_hours(per_token * tokens, peak.tflops, share)
+    setting = prior.Setting(peak.precision, size.active, size.has_experts, n_accelerators, activation_recompute, software_year,
+                            seq_len, _attention(per_token, size))  # fmt: skip
+    seen = evidences.read(evidence)
+    basis = _basis(part, peak, setting, per_token, mfu, seen)
+    hours = compute.run_hours(per_token * tokens, peak.tflops, basis.share)
     readings = _readings(accelerator, part, precision, peak, seq_len, activation_recompute)
     return HoursEstimate(
-        **_amounts(hours, n_accelerators, price_per_gpu_hour_usd),
-        flops=per_token * tokens, flops_per_token=per_token, mfu=_mfu(share, mfu, peak), goodput=_goodput() if mfu else None,
-        peak_tflops=peak.tflops, accelerator=part.id, precision=peak.precision, params_total=size.total, params_active=size.active,
-        warnings=_warnings(part, size, setting, mfu, hours), assumptions=[*readings, *size.assumptions, *reasons],
-        comparisons=_comparisons(part, peak, size, tokens), skipped=_skipped(n_accelerators, price_per_gpu_hour_usd, mfu),
-        sections=topics.sections("gpu_hours", "mfu", "goodput"), next=_next(mfu, n_accelerators),
+        **_amounts(hours, n_accelerators, price_per_gpu_hour_usd, part), flops=per_token * tokens, flops_per_token=per_token,
+        mfu=_mfu(basis, peak), goodput=basis.goodput, peak_tflops=peak.tflops, accelerator=part.id, precision=peak.precision,
+        params_total=size.total, params_active=size.active, warnings=_warnings(part, size, setting, basis, hours),
+        assumptions=[*readings, *size.assumptions, *basis.reasons, *_energy_said(part)], comparisons=_comparisons(part, peak, size, tokens),
+        skipped=_skipped(n_accelerators, price_per_gpu_hour_usd, basis, seen, part),
+        sections=topics.sections("gpu_hours", "mfu", "goodput"), next=_next(basis, n_accelerators),
     )  # fmt: skip
 
 
-def _amounts(hours: Interval, n: int | None, price: float | None) -> dict[str, Any]:
+def _attention(per_token: float, size: models.Size) -> float:
+    """The part of the FLOPs that is attention."""
+    return max(0.0, 1 - 6 * (size.active - size.lookup) / per_token)
+
+
+def _basis(part: Accelerator, peak: compute.Peak, setting: prior.Setting, per_token: float, mfu: float | None, seen: Evidence) -> Basis:
+    """A given MFU or a measured speed, else the prior, corrected by a measured MAMF where there is one."""
+    ceiling = evidences.ceiling(seen, peak.tflops, _published_tflops(part, peak))
+    logged = logged_pace.pace(permissions.readable(seen.log)) if seen.log else None
+    speed = evidences.speed(seen, logged, setting.n_accelerators)
+    if mfu is not None and speed:
+        raise BadRequest("two_speeds", "mfu and evidence each say how fast the run is", next="pass one of them")
+    if mfu is None and speed is None:
+        share, reasons = compute.prior_share(part, setting, ceiling)
+        return Basis("prior_mamf" if ceiling else "prior", share, share, reasons)
+    goodput, log_sd = prior.bounds("goodput"), 0.0
+    if speed:
+        rate, log_sd, said = evidences.mfu_of(speed, per_token, peak.tflops), speed.log_sd, speed.said
+        goodput = Interval(**{end: min(value, speed.best_goodput) for end, value in goodput})
+    else:
+        rate, said = float(mfu or 0), f"mfu {mfu:.3f} as given"
+    share, reasons = compute.measured_share(rate, said, goodput, log_sd)
+    return Basis("measured" if speed else "given", share, compute.Share(*[rate] * 3), reasons, goodput)
+
+
+def _published_tflops(part: Accelerator, peak: compute.Peak) -> float | None:
+    found = published(part.id, peak.counted_as)
+    return found.tflops if found else None
+
+
+def _amounts(hours: Interval, n: int | None, price: float | None, part: Accelerator) -> dict[str, Any]:
     return {
         "gpu_hours": hours,
         "wall_days": compute.scaled(hours, 1 / n / 24) if n else None,
         "cost_usd": compute.scaled(hours, price) if price is not None else None,
+        "energy_kwh": compute.energy(hours, part.tdp_w, prior.bounds("pue")) if part.tdp_w else None,
     }
 
 
-def _mfu(share: compute.Share, given: float | None, peak: compute.Peak) -> Mfu:
+def _energy_said(part: Accelerator) -> list[str]:
+    pue = prior.bounds("pue")
+    said = f"energy: TDP of {part.tdp_w} W held all the time, PUE {pue.expected} ({pue.low} to {pue.high}); hosts and network apart"
+    return [said] if part.tdp_w else []
+
+
+def _mfu(basis: Basis, peak: compute.Peak) -> Mfu:
     against = f"dense {peak.counted_as} peak, {peak.tflops:g} TFLOPS"
-    if given:
-        return Mfu(low=given, expected=given, high=given, basis="given", counted_against=against)
-    return Mfu(low=share.low, expected=share.expected, high=share.high, basis="prior", counted_against=against)
-
-
-def _goodput() -> Interval:
-    found = prior.row("goodput")
-    return Interval(low=found.low or found.value, expected=found.value, high=found.high or found.value)
+    return Mfu(**basis.mfu._asdict(), basis=basis.kind, counted_against=against)
 
 
 def _readings(name: str, part: Accelerator, precision: str | None, peak: compute.Peak, seq_len: int | None, recompute: str | None) -> list[str]:
@@ -146,18 +212,22 @@ def _readings(name: str, part: Accelerator, precision: str | None, peak: compute
     return said
 
 
-def _warnings(part: Accelerator, size: models.Size, setting: prior.Setting, mfu: float | None, hours: Interval) -> list[str]:
+def _warnings(part: Accelerator, size: models.Size, setting: prior.Setting, basis: Basis, hours: Interval) -> list[str]:
     """What makes the number doubtful, or the job impossible."""
-    said = []
+    said: list[str] = []
     n, needed_gb = setting.n_accelerators, STATE_BYTES * size.total / 1e9
     if n and needed_gb > n * part.memory_gb:
         said.append(f"does not fit: weights, gradients and Adam states take {needed_gb:,.0f} GB, {n} x {part.id} hold {n * part.memory_gb:,.0f} GB")
     best = prior.BEST_PUBLISHED * (0.75 if setting.recompute == "full" else 1)
-    if mfu and mfu > best:
-        said.append(f"mfu {mfu} is above {best:.2f}, the best sustained share published for this recomputation: "
+    if basis.goodput and basis.mfu.expected > best:
+        said.append(f"mfu {basis.mfu.expected:.3g} is above {best:.2f}, the best sustained share published for this recomputation: "
                     "a logged TFLOPS that counts recomputation is HFU (MFU is 3/4 of it), and peaks with sparsity are double")  # fmt: skip
-    if not mfu and prior.row(part.architecture).log_sd > 0.4:
-        said.append(f"little is published for {part.architecture}: {prior.row(part.architecture).reason}")
+    if basis.kind == "prior" and prior.row(part.architecture).log_sd >= prior.LITTLE_KNOWN:
+        said.append(f"outside of what was fitted: little is published for {part.architecture}: {prior.row(part.architecture).reason}")
+    if not basis.goodput:
+        said += [f"outside of what was fitted: {each}" for each in prior.outside(setting)]
+    elif basis.mfu.expected < LOW_MFU:
+        said.append(f"mfu {basis.mfu.expected:.3g} is far below published runs: check that tokens are of the global batch and the model is the same")
     if n and hours.expected / n > 20 * 365 * 24:
         said.append(f"{n} accelerators would take {show_seconds(hours.expected / n * 3600)}")
     return said
@@ -176,19 +246,23 @@ def _comparison(run: compute.Run, hours_at_peak: float) -> Comparison:
                       hours_at_its_share=hours_at_peak / share, source=run.source, note=run.note)  # fmt: skip
 
 
-def _skipped(n: int | None, price: float | None, mfu: float | None) -> list[str]:
+def _skipped(n: int | None, price: float | None, basis: Basis, seen: Evidence, part: Accelerator) -> list[str]:
     said = []
     if n is None:
         said.append("wall_days: n_accelerators was not given")
     if price is None:
         said.append("cost_usd: price_per_gpu_hour_usd was not given, and prices change too fast to assume one")
-    if mfu:
-        said.append("prior over published runs, activation_recompute and software_year: mfu was given")
+    if not part.tdp_w:
+        said.append(f"energy_kwh: the catalogue has no TDP of {part.id}")
+    if basis.goodput:
+        said.append(f"prior over published runs, activation_recompute and software_year: the speed was {basis.kind}")
+        if seen.mamf_tflops:
+            said.append("evidence.mamf_tflops: a speed says more")
     said.append("failed experiments, ablations, data preparation and post-training are not in the hours")
     return said
 
 
-def _next(mfu: float | None, n: int | None) -> str:
-    if not mfu:
-        return "measure a few hundred steps, then pass mfu to narrow the interval"
+def _next(basis: Basis, n: int | None) -> str:
+    if not basis.goodput:
+        return "measure a few hundred steps, then pass evidence={'step_s': ..., 'tokens_per_step': ...} to narrow the interval"
     return FITS if n else f"pass n_accelerators for days; {FITS}"

@@ -155,7 +155,8 @@ def _answer(engine: Engine, job: Job, asked: int | None, rate: float | None, pri
         lowest_tpot_s=_round(inference.lowest_tpot_s(one, part)), prefill=_phase(engine.prefill_parts(job.input_tokens, job.cached)),
         decode=_phase(alone), decode_with_prefill=_phase(mixed), by_concurrency=_by_concurrency(engine, job, most, slots),
         by_tp=_by_tp(one, part, job), by_weights=_by_weights(one, part, job), prefix_cache=_prefix(engine, job, room), batching=policies,
-        replicas=replicas, findings=_findings(engine, alone, memory, slots, policies), assumptions=[*notes, *remarks.assumptions(engine, asked)],
+        replicas=replicas,
+        findings=_findings(engine, alone, memory, slots, policies, job.total), assumptions=[*notes, *remarks.assumptions(engine, asked)],
         skipped=remarks.skipped(price, rate), sections=topics.sections("serving_speed", "serving_memory", "batching"),
         next="run_mamf on this part; then measure at this load (vllm bench serve) and compare ttft_s, tpot_s and output_tokens_s",
     )  # fmt: skip
@@ -267,10 +268,10 @@ def _summary(found: inference.Speed, slots: int, decode: Parts, most: int) -> st
     return f"{most} sequences fit; with {slots} together {speeds}, {first}; decode is held by {decode.bound}"
 
 
-def _findings(engine: Engine, decode: Parts, memory: Memory, slots: int, policies: list[Policy]) -> list[Finding]:
+def _findings(engine: Engine, decode: Parts, memory: Memory, slots: int, policies: list[Policy], tokens: int) -> list[Finding]:
     slow = [one.policy for one in policies if one.keeps_up is False]
     found = [*remarks.about_tp(engine, decode), *remarks.about_memory(slots, int(memory.max_sequences.low)), *remarks.about_format(engine)]
-    return worst_first([*found, *remarks.about_load(slow)])
+    return worst_first([*found, *remarks.about_load(slow), *remarks.about_length(engine.model.shape, tokens)])
 
 
 def _ms(seconds: float) -> float:

@@ -9,8 +9,10 @@ Knows the wording only; numbers come from estimate/inference*.py.
 from __future__ import annotations
 
 from skillserver import topics
+from skillserver.estimate import shape_advice
 from skillserver.estimate.inference_allowances import allowance
 from skillserver.estimate.inference_step import Engine, Parts, matmul_flops, scale_up, sixteen_bit
+from skillserver.estimate.shape import Architecture
 from skillserver.findings import Finding
 
 NETWORK_SHARE = 0.3  # of a step in messages, above which tp deserves a remark
@@ -61,6 +63,12 @@ def about_load(slow: list[str]) -> list[Finding]:
         return []
     return [Finding(code="load_exceeds_policy", severity="info", subject=f"{', '.join(slow)} batching", action="none",
                     reason="its queue would grow without end at this load a replica", sections=topics.sections("batching"))]  # fmt: skip
+
+
+def about_length(shape: Architecture, tokens: int) -> list[Finding]:
+    """A prompt and answer that the model has no positions for."""
+    return [Finding(code="past_positions", severity="warning", subject="input_tokens + output_tokens", reason=said, action="fix_setup: fewer tokens",
+                    sections=[]) for said in shape_advice.too_long(shape, tokens)]  # fmt: skip
 
 
 def assumptions(engine: Engine, concurrency: int | None) -> list[str]:

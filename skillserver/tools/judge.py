@@ -43,11 +43,14 @@ def judge_measurement(
 def _read(path: str) -> str:
     file = permissions.readable(path)
     try:
-        raw = file.read_bytes()[: LARGEST + 1]
+        with file.open("rb") as opened:
+            raw = opened.read(LARGEST + 1)
     except OSError as problem:
         raise BadRequest("unreadable_file", f"{file.name}: {problem.strerror}", next="let this user read it, or pass the text itself") from problem
     if len(raw) > LARGEST:
         raise BadRequest("file_too_large", f"{file.name} is larger than {LARGEST >> 20} MiB", next="pass the part with the results as text")
+    if raw[:2] in (b"\xff\xfe", b"\xfe\xff"):  # PowerShell's `>`
+        return raw.decode("utf-16", errors="replace")
     if b"\0" in raw:
         raise BadRequest("not_text", f"{file.name} is not text", next="pass the benchmark's text or JSON output")
     return raw.decode("utf-8", errors="replace")

@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field
 from skillserver import topics
 from skillserver.contract import tool
 from skillserver.errors import BadRequest
-from skillserver.estimate import communication, compute, layout_flags, layouts, layouts_alternatives, layouts_refusal
+from skillserver.estimate import communication, compute, layout_flags, layouts, layouts_alternatives, layouts_refusal, shape_advice
 from skillserver.estimate.layouts import Job, Timed
 from skillserver.estimate.memory_buffers import capacity_gib
 from skillserver.estimate.memory_plan import shape_of
@@ -30,6 +30,8 @@ from skillserver.measure.published import published
 PRECISIONS = ("bf16", "fp16", "fp8")
 TIE = 1.05  # predicted times this near are the same, as far as the prediction knows
 NVL72 = {"GB200-186GB": 72}
+PAST_PEAK = 1.1  # boost clocks above the one that the printed peak is for
+PLENTY_GB_S = 200  # a GPU, between nodes: twice the fastest port sold (XDR, 100)
 NODE = 8
 SKIPPED = [
     "data loading, evaluation, checkpoints, failures",
@@ -137,9 +139,19 @@ def _job(shape: Any, seq_len: int, batch: int, n: int, accelerator: str, node: i
             ceilings[one] = known.tflops
     if matmul_tflops and kind == "fp8":
         ceilings["fp8"] = matmul_tflops
+    _check_measured(matmul_tflops, part, kind)
     notes.append(_ceiling_note(ceilings, kind, matmul_tflops))
     cluster = communication.Cluster(part, n, size, communication.inside_gb_s(part), between, tuple(ceilings.items()))
     return Job(shape, seq_len, batch, cluster, kind, framework=framework, fixed=layouts_refusal.checked(fixed or {}, shape, seq_len, n)), notes
+
+
+def _check_measured(measured: float | None, part: Accelerator, kind: str) -> None:
+    """A matmul faster than the dense peak was counted with sparsity, in another precision, or on another part: no plan rests on it."""
+    peak = compute.peak_for(part, kind).tflops
+    if measured and not 0.01 * peak <= measured <= PAST_PEAK * peak:
+        raise BadRequest("bad_matmul_tflops", f"matmul_tflops {measured:g} against the dense {kind} peak of {peak:g} of {part.id} cannot be",
+                         valid=[f"{0.01 * peak:.3g} to {PAST_PEAK * peak:.4g}"],
+                         next="pass TFLOPS of a dense matmul in that precision, as run_mamf measures")  # fmt: skip
 
 
 def _between(part: Accelerator, network: str | float | None, node: int, n: int) -> tuple[float, list[str]]:
@@ -151,7 +163,8 @@ def _between(part: Accelerator, network: str | float | None, node: int, n: int) 
     rate = communication.between_gb_s(_number(network), node)
     if not 0 < rate <= 10**4:
         raise BadRequest("bad_network", f"network: {rate:g} GB/s a GPU is not a rate", next="pass a link's name or GB/s a GPU")
-    return rate, [f"{rate:g} GB/s a GPU between nodes, each way"]
+    doubt = f"; more than any port sold: if {rate:g} Gb/s was meant, pass {rate / 8:g}" if rate > PLENTY_GB_S and n > node else ""
+    return rate, [f"{rate:g} GB/s a GPU between nodes, each way{doubt}"]
 
 
 def _number(network: str | float) -> str | float:
@@ -175,7 +188,9 @@ def _too_small(job: Job, found: layouts.Found) -> BadRequest:
     least = layouts_alternatives.leanest(job, found.considered)
     need, have = least.memory.device.expected if least.memory else 0.0, capacity_gib(job.cluster.part)
     freed = "; or free what is fixed" if job.fixed else ""
-    said = f"the leanest of {len(found.considered)} layouts ({layouts_alternatives.brief(least.layout)}) takes {need:,.0f} GiB of {have:.0f}"
+    digits = 1 if need < 1.1 * have else 0  # "8 of 8 GiB" would tell nobody why
+    leanest = layouts_alternatives.brief(least.layout)
+    said = f"the leanest of {len(found.considered)} layouts ({leanest}) takes {need:,.{digits}f} GiB of {have:.{digits}f}"
     enough = max(math.ceil(job.cluster.n * need / have), job.cluster.n + 1)
     return BadRequest("does_not_fit", said, next=f"use at least {enough:,} GPUs, larger ones, or shorter sequences{freed}")
 
@@ -243,7 +258,7 @@ def _assumptions(job: Job) -> list[str]:
 
 
 def _warnings(job: Job, best: Timed) -> list[str]:
-    said, cluster = [], job.cluster
+    said, cluster = shape_advice.too_long(job.shape, job.seq_len), job.cluster
     if cluster.part.vendor not in ("NVIDIA", "AMD"):
         said.append(f"{cluster.part.id}: rates are of GPUs under PyTorch; compilers of other parts arrange work in their own way")
     if cluster.n > cluster.node and cluster.n % cluster.node:

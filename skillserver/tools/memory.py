@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
 from skillserver import topics
 from skillserver.contract import tool
-from skillserver.estimate import memory_advice
+from skillserver.estimate import memory_advice, shape_advice
 from skillserver.estimate.memory import Peak, peak
 from skillserver.estimate.memory_buffers import capacity_gib
 from skillserver.estimate.memory_plan import Plan, plan, shape_of
@@ -171,7 +171,9 @@ def _part(term: Term, counts_in: Literal["allocated", "reserved", "device"]) -> 
 
 def _warnings(job: Plan, worst: Peak, capacity: float | None, fit: str) -> list[str]:
     """What makes the number doubtful."""
-    said = []
+    said = shape_advice.too_long(job.shape, job.seq_len)
+    if job.sharding != "none" and job.world == 1:
+        said.append(f"{job.sharding} over 1 GPU saves nothing: pass n_accelerators or dp")
     if capacity and fit == "close":
         said.append(
             f"too close to call: {worst.device.low:.0f} to {worst.device.high:.0f} GiB against {capacity:.0f}; measure a few steps before a long run"

@@ -170,8 +170,7 @@ def _assumptions(shape: Architecture, seq_len: int) -> list[str]:
     if shape.windowed_layers:
         kind = "chunks" if shape.chunked else "windows"
         said.append(f"{shape.windowed_layers} of {shape.layers} layers see {kind} of {shape.sliding_window} tokens, in cache and FLOPs alike")
-    if shape.positions and seq_len > shape.positions:
-        said.append(f"seq_len {seq_len} is longer than the learned position table of {shape.positions} rows: the model cannot take it")
+    said += shape_advice.too_long(shape, seq_len)
     if shape.experts:
         said.append("m of an expert is the mean over experts: routing is never that even")
     if shape.state_space:

@@ -26,6 +26,7 @@ BORDERS = {
     "pynvml": ("hardware/nvml.py",),
     "mcp": ("server.py", "serving.py", "prompts.py", "resources.py", "remote.py", "extensions/"),
     "torch": ("workers/scripts/",),
+    "matplotlib": ("diagnose/log_picture.py",),
     "typer": ("cli.py", "sources_cli.py", "compare_cli.py"),
     "rich": ("terminal.py", "tool_lists.py"),
     "psutil": ("processes.py", "jobs/", "workers/", "procedures/gpus_here.py"),

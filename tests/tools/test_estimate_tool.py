@@ -9,6 +9,11 @@ from skillserver.errors import BadRequest
 from skillserver.tools.estimate import estimate_gpu_hours
 
 JOB = {"model": "llama-3-8b", "tokens": "1T", "accelerator": "h100"}
+MEGATRON = (
+    " iteration {step:8d}/     100 | consumed samples: {step:12d} | elapsed time per iteration (ms): {ms:.1f} | learning rate: 1.0E-04 |"
+    " global batch size:  512 | lm loss: 2.5E+00 | loss scale: 1.0 | grad norm: 1.000 | number of skipped iterations:   0 |"
+    " number of nan iterations:   0 |\n"
+)
 DENSE = {"layers": 32, "hidden": 4096, "heads": 32, "kv_heads": 32, "ffn": 11008, "vocab": 32000}
 
 
@@ -37,6 +42,89 @@ def test_a_measured_mfu_is_used_and_only_goodput_stays_open():
     assert given.gpu_hours.low == pytest.approx(at_rate)
     assert given.gpu_hours.expected == pytest.approx(at_rate / given.goodput.expected)
     assert given.gpu_hours.high / given.gpu_hours.low < prior.gpu_hours.high / prior.gpu_hours.low
+
+
+def test_energy_is_hours_at_full_power_and_wider_than_hours():
+    found = estimate_gpu_hours(**JOB)
+    assert found.energy_kwh.expected == pytest.approx(found.gpu_hours.expected * 0.7 * 1.2)
+    assert found.energy_kwh.high / found.energy_kwh.low > found.gpu_hours.high / found.gpu_hours.low
+    assert any("PUE 1.2" in said for said in found.assumptions)
+
+
+def test_a_step_time_replaces_the_prior():
+    found = estimate_gpu_hours(**JOB, n_accelerators=512, evidence={"step_s": "1.5s", "tokens_per_step": "8M"})
+    at_rate = 1e12 / 8e6 * 1.5 * 512 / 3600
+    assert found.mfu.basis == "measured"
+    assert found.gpu_hours.low == pytest.approx(at_rate)
+    assert found.gpu_hours.expected == pytest.approx(at_rate / found.goodput.expected)
+    same = estimate_gpu_hours(**JOB, evidence={"tokens_per_s_per_gpu": 8e6 / 1.5 / 512})
+    assert same.gpu_hours.expected == pytest.approx(found.gpu_hours.expected)
+
+
+def test_a_speed_from_a_smaller_job_costs_scale_and_doubt():
+    here = estimate_gpu_hours(**JOB, n_accelerators=64, evidence={"tokens_per_s_per_gpu": 9000})
+    larger = estimate_gpu_hours(**JOB, n_accelerators=4096, evidence={"tokens_per_s_per_gpu": 9000, "n_accelerators": 64})
+    assert larger.gpu_hours.expected > here.gpu_hours.expected
+    assert larger.gpu_hours.high / larger.gpu_hours.low > here.gpu_hours.high / here.gpu_hours.low
+
+
+def test_a_log_gives_its_usual_step_time_and_caps_goodput_by_its_slow_steps(tmp_path):
+    times = [9000, *[1500] * 9, 3000]
+    log = tmp_path / "train.log"
+    log.write_text("".join(MEGATRON.format(step=step, ms=ms) for step, ms in enumerate(times, 1)))
+    found = estimate_gpu_hours(**JOB, n_accelerators=512, evidence={"log": str(log), "tokens_per_step": "8M"})
+    assert found.goodput.high == pytest.approx(1.5 / 1.65)
+    assert found.gpu_hours.low == pytest.approx(1e12 / 8e6 * 1.65 * 512 / 3600)
+
+
+def test_a_log_without_step_times_is_asked_back(tmp_path):
+    log = tmp_path / "train.log"
+    log.write_text("".join(f"step {step}: loss 2.5, lr 1e-4\n" for step in range(1, 9)))
+    with pytest.raises(BadRequest, match="step_s"):
+        estimate_gpu_hours(**JOB, n_accelerators=8, evidence={"log": str(log), "tokens_per_step": "1M"})
+
+
+def test_a_measured_mamf_corrects_the_prior_and_narrows_it_most_where_nothing_is_published():
+    prior, slow = (estimate_gpu_hours(**JOB, **more) for more in ({}, {"evidence": {"mamf_tflops": 397.25}}))
+    assert slow.gpu_hours.expected == pytest.approx(2 * prior.gpu_hours.expected)
+    assert slow.mfu.basis == "prior_mamf"
+    gaudi = JOB | {"accelerator": "gaudi3"}
+    known = estimate_gpu_hours(**gaudi, evidence={"mamf_tflops": 900}).gpu_hours
+    unknown = estimate_gpu_hours(**gaudi).gpu_hours
+    assert known.high / known.low < 0.6 * unknown.high / unknown.low
+
+
+def test_a_request_outside_of_what_was_fitted_says_so_and_is_wider():
+    usual, far = estimate_gpu_hours(**JOB, seq_len=8192), estimate_gpu_hours(**JOB, seq_len=131072, n_accelerators=10**5)
+    assert usual.warnings == []
+    assert [word for word in ("n_accelerators", "seq_len") if not any(word in said for said in far.warnings)] == []
+    assert far.gpu_hours.high / far.gpu_hours.low > 1.2 * usual.gpu_hours.high / usual.gpu_hours.low
+
+
+@pytest.mark.parametrize(
+    ("evidence", "said"),
+    [
+        ({"mamf_tflop": 700}, "did you mean 'mamf_tflops'"),
+        ({"mamf_tflops": 1979}, "above the dense peak"),
+        ({"step_s": 2}, "tokens_per_step"),
+        ({"tokens_per_step": "4M"}, "step_s or log"),
+        ({"step_s": 2, "tokens_per_step": "4M"}, "n_accelerators"),
+        ({"step_s": -2, "tokens_per_step": "4M"}, "greater than 0"),
+        ({"step_s": 2, "tokens_per_step": "4M", "tokens_per_s_per_gpu": 9000}, "each of them says the speed"),
+        ({"tokens_per_s_per_gpu": "4M"}, "of the peak"),
+        ({"n_accelerators": 8}, "no speed is there"),
+        ({"log": "no/such.log", "tokens_per_step": "4M"}, "no/such.log"),
+    ],
+)
+def test_evidence_that_contradicts_itself_or_the_part_is_refused(evidence, said):
+    with pytest.raises(BadRequest) as refused:
+        estimate_gpu_hours(**JOB, evidence=evidence)
+    assert said in str(refused.value)
+
+
+def test_mfu_and_a_measured_speed_together_are_refused():
+    with pytest.raises(BadRequest, match="each say how fast"):
+        estimate_gpu_hours(**JOB, mfu=0.4, evidence={"tokens_per_s_per_gpu": 9000})
 
 
 def test_recomputation_changes_hours_and_not_flops():

@@ -76,7 +76,7 @@ def test_what_is_not_in_the_numbers_is_said():
     assert composite.params_total == 8_030_261_248
     assert "language part of llava" in composite.scope
     assert "not counted: vision_config" in composite.skipped[0]
-    assert any("cannot take it" in said for said in describe_model(model="gpt2", seq_len=2048).assumptions)
+    assert any("cannot take them" in said for said in describe_model(model="gpt2", seq_len=2048).assumptions)
 
 
 @pytest.mark.parametrize(

@@ -81,10 +81,11 @@ def modded(text: str) -> Record | None:
     match = MODDED.search(text) if "train_time:" in text else None
     if not match:
         return None
-    found = Record(step=int(match[1]), total=int(match[2]))
-    found.clock_s = float(match[5]) / (1e3 if match[6] == "ms" else 1.0)
-    if match[3]:
-        setattr(found, "eval_loss" if match[3].lower() == "val_loss" else "loss", number(match[4]))
+    step, total, name, loss, clock, unit = match.groups()
+    found = Record(int(step), int(total))
+    found.clock_s = float(clock) / (1e3 if unit == "ms" else 1.0)
+    if name:
+        setattr(found, "eval_loss" if name.lower() == "val_loss" else "loss", number(loss))
     return found
 
 

@@ -19,6 +19,7 @@ TEXTS = (
     wires.read_iperf, memory_and_mpi.read_stream, memory_and_mpi.read_osu,
 )  # fmt: skip
 DOCUMENTS = (nccl_tests.read_json, copies.read_nvbandwidth_json, fio.read_json, wires.read_iperf_json)
+LONGEST_LINE = 2_000  # characters; rows are at most some hundred, and patterns may take the square of a line
 FEW_LINES = 6  # more are a table of a program that is not known here, and its numbers no sentence
 READS = (
     "nccl-tests, rccl-tests, all_reduce_bench.py, DeepSpeed's comm benchmark, mamf-finder, dcgmproftester, nvbandwidth, "
@@ -32,7 +33,7 @@ def read(text: str) -> list[Output]:
     found = [output for document in _documents(text) for reader in DOCUMENTS if (output := reader(document))]
     if found:
         return found
-    plain = lines(text)
+    plain = [line[:LONGEST_LINE] for line in lines(text)]
     outputs = [output for reader in TEXTS for output in reader(plain)]
     if outputs:
         return outputs

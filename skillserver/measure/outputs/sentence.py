@@ -50,6 +50,13 @@ REFERENCE = re.compile(
     rf"{NUMBER}\s*{UNIT}",
     re.I,
 )
+CHINESE = (
+    (r"两(?=\s*[台个机节])|双(?=机)", "2"), (r"单(?=[机台])", "1"), (r"(\d)\s*(?:台|个)?\s*(?:节点|机器|服务器|机|台)", r"\1 nodes "),
+    (r"每(?:个|台)?\s*nodes", " per node "), (r"(\d+)\s*(?:张|块|个)?\s*(?:显?卡|GPU)\s*(?=[A-Za-z]+\d)", r"\1x "),
+    (r"(\d+)\s*[张块]\s*(?=[A-Za-z])", r"\1x "), (r"(\d+)\s*(?:[张块]|个?\s*显?卡)", r"\1 GPUs "),
+    (r"双向", " bidirectional "), (r"单向", " unidirectional "), (r"总线带宽", " busbw "), (r"算法带宽", " algbw "), (r"带宽", " bandwidth "),
+    (r"微秒", " us "), (r"毫秒", " ms "), (r"稀疏", " sparsity "), (r"显存", " hbm "),
+)  # "8卡H100" is "8x H100"; `\w` counts these signs as letters, so that 只有180GB/s would hide its number  # fmt: skip
 LONGEST = 600  # characters; more than that is a log, not a sentence
 
 
@@ -68,6 +75,15 @@ def read(text: str) -> Output | None:
     row.bytes = _size(text)
     output.rows.append(row)
     return output
+
+
+def western(text: str) -> str:
+    """A Chinese sentence with its counts and units as the patterns here know them; any other text as it is."""
+    if len(text) > LONGEST or not re.search(r"[\u4e00-\u9fff]", text):
+        return text
+    for pattern, word in CHINESE:
+        text = re.sub(pattern, word, text)
+    return re.sub(r"([\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]+)", r" \1 ", text)
 
 
 def _measured(text: str) -> str:
@@ -141,8 +157,13 @@ def _collective_row(text: str, output: Output) -> Row | None:
     rates = list(RATE.finditer(text))
     chosen = _beside(text, which, rates) if rates else None
     value, unit = (_value(chosen[1]), chosen[2]) if chosen else (None, "GB/s")
+    sized, took = SIZE.search(text), TIME.search(text)
     if chosen:
         output.facts |= _unit_facts(chosen)
+    elif sized and took:  # "1GB takes 4 ms": algbw is size over time
+        which, value = "algbw", parse_bytes(f"{sized[1]}{sized[2]}") / _microseconds(took) / 1e3 if _microseconds(took) else None
+    elif took:
+        return None  # a time without a size is no rate, and must not be read as one
     elif bare := BARE.search(COLLECTIVE.sub("", re.sub(r"\b\d+ ?[x×*] ?(?=[A-Za-z])", "", text))):
         value = _value(bare[1])
         output.facts["unit_assumed"] = True
