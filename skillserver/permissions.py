@@ -78,6 +78,23 @@ def readable(path: str | Path) -> Path:
     return found
 
 
+def files_of(path: str | Path, pattern: str = "*", *, deep: int = 1, most: int = 10_000) -> list[Path]:
+    """A permitted file, or the permitted files of a folder that match `pattern`, down to `deep` levels, hidden ones left out.
+
+    Raises NotHere and BadRequest; a folder without such a file is an error too.
+    """
+    try:
+        return [readable(path)]
+    except BadRequest:  # permitted, but no file
+        folder = _resolved(path)
+        if not folder or not os.path.isdir(folder):  # noqa: PTH112 - like isfile above, it never raises
+            raise
+    found = [file for depth in range(deep) for file in folder.glob("*/" * depth + pattern) if os.path.isfile(file) and file.name[:1] != "."]  # noqa: PTH113
+    if not found:
+        raise BadRequest("empty_folder", f"{str(path)!r} holds no file {pattern}", next="check the folder, or name the files")
+    return [readable(file) for file in sorted(found)[:most]]
+
+
 def _resolved(path: str | Path) -> Path | None:
     """The real path; None for what can be none: a NUL in it, ~ of an unknown user, relative to a folder that was deleted."""
     try:

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
@@ -35,22 +34,8 @@ def diagnose_hang(
     if not (paths or pids or text.strip() or slurm_job):
         raise BadRequest("nothing_given", "paths, pids, text and slurm_job are all empty", valid=["paths", "pids", "text", "slurm_job"],
                          next="diagnose_hang(paths=[folder of dumps]) or pids=[...] of the ranks on this host")  # fmt: skip
-    files = [file for path in paths for file in _files(path)]
+    files = [file for path in paths for file in permissions.files_of(path, deep=DEEP, most=MOST)]
     taken = live_stacks.texts(pids) if pids else live_stacks.Taken()
     step = slurm_stacks.texts(slurm_job) if slurm_job else live_stacks.Taken()
     texts: list[hang.Text] = [*taken.pairs, *step.pairs, *([("pasted text", text, None)] if text.strip() else [])]
     return hang.diagnose(files, texts, [*taken.skipped, *step.skipped])
-
-
-def _files(path: str) -> list[Path]:
-    """The permitted files of a path. Raises NotHere and BadRequest."""
-    try:
-        return [permissions.readable(path)]
-    except BadRequest:  # permitted, but no file
-        folder = Path(path).expanduser().resolve()
-        if not folder.is_dir():
-            raise
-    found = [file for depth in range(DEEP) for file in folder.glob("/".join(["*"] * (depth + 1))) if file.is_file() and file.name[:1] != "."]
-    if not found:
-        raise BadRequest("empty_folder", f"{path!r} holds no file", next="pass the folder that TORCH_FR_DUMP_TEMP_FILE points into")
-    return [permissions.readable(file) for file in sorted(found)[:MOST]]

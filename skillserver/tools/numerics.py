@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
@@ -37,19 +36,5 @@ def diagnose_numerics(
         return numerics.diagnose([("text", (line.encode("utf-8", "replace") for line in text.splitlines()))])
     if not paths:
         return numerics.how_to_watch(str(places.PACKAGE / HOOK))
-    files = [file for path in paths for file in _files(path)]
+    files = [file for path in paths for file in permissions.files_of(path, "*.jsonl")]
     return numerics.diagnose([(file.name, numerics_reading.lines_of(file)) for file in files])
-
-
-def _files(path: str) -> list[Path]:
-    """The permitted file, or the JSON-lines files of a folder. Raises NotHere and BadRequest."""
-    try:
-        return [permissions.readable(path)]
-    except BadRequest:  # permitted, but no file
-        folder = Path(path).expanduser().resolve()
-        if not folder.is_dir():
-            raise
-    found = sorted(file for file in folder.glob("*.jsonl") if file.is_file())
-    if not found:
-        raise BadRequest("empty_folder", f"{path!r} holds no .jsonl file", next="pass the folder of the hook's file argument")
-    return [permissions.readable(file) for file in found]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from skillserver import permissions
+from skillserver import permissions, registry
 from skillserver.errors import BadRequest
 from skillserver.tools.device_memory import diagnose_memory
 from skillserver.tools.hang import diagnose_hang
@@ -83,3 +83,22 @@ def test_a_thousand_unreadable_files_are_one_line_each_for_the_first_ones(tmp_pa
         (tmp_path / f"rank_{number}.txt").write_text("x")
     found = diagnose_hang(paths=[str(tmp_path)])
     assert (found.verdict, len(found.skipped), found.skipped[-1]) == ("unknown", 65, "936 more like these")
+
+
+@pytest.mark.parametrize("path", ["~nobody-of-that-name", "a\0b", "x" * 5000, "/nonexistent"])
+@pytest.mark.parametrize("tool", ["diagnose_hang", "diagnose_numerics"])
+def test_a_path_that_can_be_none_is_refused_by_tools_that_take_folders(tool: str, path: str) -> None:
+    with pytest.raises(BadRequest, match="no_such_file"):
+        registry.find(tool).tool.sync(paths=[path])
+
+
+def test_a_link_that_leads_to_itself_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with pytest.raises(BadRequest, match="no_such_file"):
+        diagnose_hang(paths=[str(tmp_path / "loop")])
+
+
+def test_a_document_nested_beyond_reason_is_no_training_log(tmp_path: Path) -> None:
+    (tmp_path / "trainer_state.json").write_text("[" * 300_000)
+    with pytest.raises(BadRequest, match="no_training_log"):
+        diagnose_training_log(path=str(tmp_path / "trainer_state.json"))

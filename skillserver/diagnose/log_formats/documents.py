@@ -30,7 +30,7 @@ def is_document(head: str) -> bool:
     first, newline, rest = text.partition("\n")
     try:
         return not isinstance(json.loads(first), dict) or not (newline and rest.strip())
-    except ValueError:
+    except (ValueError, RecursionError):
         return True
 
 
@@ -73,7 +73,7 @@ def _columns(text: str) -> Iterator[tuple[str, Any]]:
     """Rows of a document that keeps one list for each quantity."""
     try:
         parsed = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return
     lists = {key: value for key, value in parsed.items() if isinstance(value, list)} if isinstance(parsed, dict) else {}
     longest = max(map(len, lists.values()), default=0)
