@@ -46,6 +46,30 @@ def _is_card(part: catalogue.Accelerator) -> bool:
     return part.vendor == "NVIDIA" and not _is_module(part)
 
 
+GLANCE = (
+    "A100-80GB-SXM",
+    "H100-80GB-SXM",
+    "H100-80GB-PCIe",
+    "H200-141GB-SXM",
+    "B200-180GB-SXM",
+    "B300-288GB-SXM",
+    "MI300X-192GB",
+    "MI325X-256GB",
+    "MI355X-288GB",
+)
+
+
+def glance() -> str:
+    """One line a part for the nine that people compare most."""
+    return "\n".join(_line(catalogue.accelerator(name)) for name in GLANCE)
+
+
+def _line(part: catalogue.Accelerator) -> str:
+    peaks = [f"{kind} {peak:g}" for kind in ("bf16", "fp8", "fp4") if (peak := catalogue.peak_tflops(part, kind))]
+    link = f"; {part.link} {part.link_each_way_gb_s:g} GB/s each way" if part.link and part.link_each_way_gb_s else ""
+    return f"- {part.id}: {', '.join(peaks)} TFLOPS; {part.memory_gb:g} GB at {part.memory_bandwidth_gb_s / 1000:.3g} TB/s{link}"
+
+
 def links() -> str:
     """Bandwidth of every link, one direction, beside the total that vendors quote."""
     head = ["link", "kind", "GB/s each way", "GB/s quoted, both ways"]
@@ -66,6 +90,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "accelerators": lambda: _accelerators(_is_module),
     "accelerator_cards": lambda: _accelerators(_is_card),
     "accelerator_others": lambda: _accelerators(lambda part: part.vendor != "NVIDIA"),
+    "glance": glance,
     "links": links,
 }
 

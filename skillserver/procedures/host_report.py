@@ -93,9 +93,11 @@ def _login_node() -> Check:
 
 
 def _program(name: str, argv: list[str], next: str) -> Check:
-    if not shutil.which(argv[0]):
+    beside = Path(sys.executable).with_name(argv[0])  # an environment that is not activated has it there
+    program = shutil.which(argv[0]) or (str(beside) if beside.exists() else None)
+    if not program:
         return _check(name, False, "not found", next)
-    found = processes.run_with_deadline(argv, PROBE_DEADLINE_S)
+    found = processes.run_with_deadline([program, *argv[1:]], PROBE_DEADLINE_S)
     return _check(name, found.rc == 0, (found.stdout or found.stderr).strip().split("\n")[0], next)
 
 

@@ -212,7 +212,7 @@ def test_the_rank_of_a_process_is_read_from_its_environment() -> None:
         child.communicate(b"\n")
 
 
-@pytest.mark.skipif(not shutil.which("py-spy"), reason="py-spy is not installed")
+@pytest.mark.skipif(not (shutil.which("py-spy") or Path(sys.executable).with_name("py-spy").exists()), reason="py-spy is not installed")
 def test_living_processes_are_looked_at_twice() -> None:
     code = "import threading; print(1, flush=True); threading.Event().wait()"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env=os.environ | {"RANK": "0"}) as child:
