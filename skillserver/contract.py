@@ -107,6 +107,14 @@ class Tool(Generic[P, R]):
         if not isinstance(arguments, Mapping):
             raise BadRequest("bad_arguments", f"{self.name} takes a JSON object, not {type(arguments).__name__}", valid=self.signature.parameters)
         unwrapped = {name: _from_json(value, self.arguments.model_fields.get(name)) for name, value in arguments.items()}
+        for name, value in unwrapped.items():
+            field = self.arguments.model_fields.get(name)
+            if isinstance(value, bool) and field and bool not in set(_leaves(field.annotation)):  # pydantic would take True for 1
+                raise BadRequest(
+                    "bad_arguments",
+                    f"{self.name}: {name}: {value} is neither a number nor text",
+                    next=f"{self.name} takes {', '.join(self.signature.parameters)}",
+                )
         reasons: list[str] = []
         _finite(
             {name: value for name, value in unwrapped.items() if isinstance(value, dict | list)}, "", reasons

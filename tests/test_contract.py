@@ -92,6 +92,7 @@ def test_an_async_tool_has_a_sync_twin() -> None:
         ({"a": 1, "dtyp": "bf16"}, "unknown argument 'dtyp', did you mean 'dtype'?"),
         ({"a": 1, "budget": "2 days"}, "budget: '2 days' should be less than or equal to 60"),
         ({"a": 1, "shapes": [[1, 2]]}, "shapes[0][2] is required"),
+        ({"a": 1, "budget": True}, "budget: True is neither a number nor text"),
         ({"a": 0, "dtype": "x"}, "a: 0 should be greater than 0; dtype: 'x'"),
     ],
 )
