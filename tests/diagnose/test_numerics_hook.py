@@ -277,7 +277,7 @@ def test_the_file_stays_within_its_size_and_the_last_scans_are_written_again_at_
 
 
 RANK = """
-import sys, torch, numerics_hook
+import os, sys, torch, numerics_hook
 torch.distributed.init_process_group("gloo")
 rank = torch.distributed.get_rank()
 torch.manual_seed(0)
@@ -295,8 +295,10 @@ for number in range(4):
     optimizer.step()
     optimizer.zero_grad()
 watcher.close()
-torch.distributed.destroy_process_group()
+torch.distributed.barrier()
+os._exit(0)  # gloo's threads may abort while the interpreter goes down, which is not what is tested
 """
+ATTEMPTS = 3  # gloo under FSDP2 on CPU aborted (signal 6, in torch) in one of about thirty runs on a busy machine
 
 
 @pytest.mark.parametrize("wrapper", ["DDP", "FSDP2"])
@@ -314,7 +316,10 @@ def test_with_two_ranks_the_one_with_the_bad_batch_is_the_origin_and_the_other_i
         str(tmp_path / "out/numerics.jsonl"),
         wrapper,
     ]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
+    for _ in range(ATTEMPTS):
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=90, check=False)
+        if "(exitcode: -6)" not in done.stderr:
+            break
     assert done.returncode == 0, done.stderr[-2000:]
     assert sorted(file.name for file in (tmp_path / "out").iterdir()) == ["numerics.rank0.jsonl", "numerics.rank1.jsonl"]
     found = diagnose_numerics(paths=[str(tmp_path / "out")])
