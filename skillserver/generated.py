@@ -76,6 +76,12 @@ def links() -> str:
     return _markdown(head, [[link.id, link.kind, link.each_way_gb_s, link.stated_total_gb_s] for link in catalogue.links()])
 
 
+def _rates(family: str) -> str:
+    """One line a generation of a link family, one direction."""
+    found = [link for link in catalogue.links() if re.fullmatch(family, link.id)]
+    return "\n".join(f"- {re.sub(r'(?<=[a-z])(?=[0-9])', ' ', link.id)}: {link.each_way_gb_s:g} GB/s ({link.note})" for link in found)
+
+
 def _markdown(head: list[str], rows: list[list[Any]]) -> str:
     lines = [head, ["---"] * len(head), *([_cell(value) for value in row] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
@@ -92,6 +98,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "accelerator_others": lambda: _accelerators(lambda part: part.vendor != "NVIDIA"),
     "glance": glance,
     "links": links,
+    "nvlink": lambda: _rates(r"NVLink\d"),
+    "infiniband": lambda: _rates(r"InfiniBand-\w+"),
 }
 
 
