@@ -109,11 +109,11 @@ def serve(http: Annotated[bool, typer.Option("--http", help="Streamable HTTP ins
           python: Annotated[list[str] | None, typer.Option(help="NAME=PATH of a training environment for workers; repeatable.")] = None,
           allow_busy: Annotated[bool, typer.Option("--allow-busy", help="Run on devices that others use.")] = False,
           allow_login_node: Annotated[bool, typer.Option("--allow-login-node", help="Run on a SLURM login node.")] = False,
-          max_nodes: Annotated[int, typer.Option(help="Most nodes a run may take.", min=1)] = 1,
+          max_nodes: Annotated[int, typer.Option(help="Most nodes a run may take (no tool of this release takes more than this one).", min=1)] = 1,
           max_minutes: Annotated[float, typer.Option(help="Longest run, in minutes.", min=0.1)] = 30.0,
-          account: Annotated[str, typer.Option(help="SLURM account for runs.")] = "",
-          partition: Annotated[str, typer.Option(help="SLURM partition for runs.")] = "",
-          qos: Annotated[str, typer.Option(help="SLURM quality of service for runs.")] = "",
+          account: Annotated[str, typer.Option(help="SLURM account for runs (kept; no tool of this release submits yet).")] = "",
+          partition: Annotated[str, typer.Option(help="SLURM partition for runs (kept; no tool of this release submits yet).")] = "",
+          qos: Annotated[str, typer.Option(help="SLURM quality of service for runs (kept; no tool of this release submits yet).")] = "",
           log_level: Annotated[str, typer.Option(help="debug, info, warning or error; logs go to stderr.")] = "warning") -> None:  # fmt: skip
     """Serve agents over MCP: stdio by default."""
     from skillserver import serving

@@ -13,23 +13,12 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 
 from skillserver import tables
+from skillserver.estimate.allowances import Allowance
 from skillserver.findings import Interval
 
 SPEEDS = ("bandwidth_share", "compute_share", "expert_compute", "attention_share", "step_s", "layer_s", "sequence_s", "all_reduce_s",
           "link_share", "fabric_gb_s", "fabric_all_reduce_s")  # fmt: skip
 Speeds = Mapping[str, float]
-
-
-class Allowance(tables.Record):
-    """One row; `low` and `high` are an 80% range."""
-
-    id: str
-    value: float
-    low: float
-    high: float
-    unit: str
-    reason: str
-    source: str
 
 
 @functools.cache

@@ -15,22 +15,11 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from skillserver import tables
+from skillserver.estimate.allowances import Allowance
 from skillserver.findings import Interval
 from skillserver.units import GIB
 
 Basis = Literal["derived", "convention", "published", "assumed"]
-
-
-class Allowance(tables.Record):
-    """One row of memory_allowances.toml; `low` and `high` are an 80% range."""
-
-    id: str
-    value: float
-    low: float
-    high: float
-    unit: str
-    reason: str
-    source: str
 
 
 @dataclass(frozen=True)
