@@ -5,7 +5,8 @@ import pytest
 from skillserver.contract import document
 from skillserver.errors import BadRequest
 from skillserver.procedures import judged_runs
-from skillserver.tools.measure import CollectiveResult, MamfResult, run_all_reduce_bench, run_mamf
+from skillserver.tools.collectives import CollectiveResult, run_all_reduce_bench
+from skillserver.tools.mamf import MamfResult, run_mamf
 
 BEST = {"m": 2048, "n": 2048, "k": 13312, "tflops": 760.123456, "ci_low": 758.0, "ci_high": 761.0, "rounds": 7}
 GPU = {"device": "cuda:0", "device_name": "NVIDIA H100 80GB HBM3", "backend": "cuda", "dtype": "bf16", "peak": None, "trials": 80, "correct": True,

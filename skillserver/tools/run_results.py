@@ -1,0 +1,52 @@
+"""What every benchmark's face shares: its common arguments, its result, the flat answer of a job's record."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field
+
+from skillserver.jobs.store import JobRecord
+
+SAMPLES = "samples.json"
+STARTUP_S = 120.0  # torch from a slow disk takes a minute
+
+Wait = Annotated[float, Field(ge=0, description="seconds")]
+Python = Annotated[str, Field(description="environment")]
+DryRun = Annotated[bool, Field(description="plan only")]
+Detail = Annotated[bool, Field(description="samples")]
+
+
+class RunResult(BaseModel):
+    """What every benchmark answers."""
+
+    state: str = Field(description="done, running, failed, cancelled")
+    job_id: str = ""
+    next: str = ""
+    note: str = ""
+    error: dict[str, Any] | None = None
+    verdict: str = Field(default="unknown", description="ok, warning, critical, unknown")
+    reason: str = Field(default="", description="what the verdict rests on")
+    findings: list[dict[str, Any]] = Field(default_factory=list)
+    conditions: dict[str, Any] = Field(default_factory=dict, description="device, software, clocks, load and method while measuring")
+    assumptions: list[str] = Field(default_factory=list)
+    sections: list[str] = Field(default_factory=list, description="ids for read_knowledge")
+    skipped: list[str] = Field(default_factory=list, description="what was not done and why")
+    partial: bool = Field(default=False, description="the run was ended early")
+    samples_file: str = Field(default="", description="every sample as JSON, on the host that ran it")
+    samples: list[Any] | None = None
+    plan: dict[str, Any] | None = Field(default=None, description="of a dry run")
+
+
+def fields(record: JobRecord, dry_run: bool, detail: bool) -> dict[str, Any]:
+    """The flat answer of a record: its state beside the fields of its result."""
+    told: dict[str, Any] = {"state": record.state, "job_id": record.job_id, "next": record.next, "note": record.note, "error": record.error}
+    if dry_run:
+        return told | {"plan": record.result}
+    file = Path(record.run_folder) / SAMPLES if record.run_folder else None
+    if file and file.is_file():
+        told["samples_file"] = str(file)
+        told["samples"] = json.loads(file.read_text(encoding="utf-8")) if detail else None
+    return told | (record.result or {})
