@@ -30,7 +30,7 @@ from skillserver.diagnose.log_formats.names import Record
 from skillserver.diagnose.log_formats.pipes import Pipes
 from skillserver.diagnose.log_formats.tables import Table
 from skillserver.diagnose.log_series import Run
-from skillserver.diagnose.reading import Piece
+from skillserver.diagnose.reading import Block, Piece
 from skillserver.errors import BadRequest
 
 RANK = re.compile(r"^\s*(?:\[rank(\d+)\]|\[default(\d+)\]|(\d{1,5}): )|\brank=(\d+)\]|\[[Rr]ank (\d+)\]")
@@ -40,15 +40,19 @@ ALARMS = ("error", "errno", "fail", "exception", "fatal", "timed out", "timeout"
 # shapes of blocks, progress bars, tables and broken reports: what such a line means hangs on the lines around it
 LINKED = ("oss", "/ [", "[step=", "[batch=", "iteration")
 ENOUGH = 3  # reports of a known format that end the loose one
+ROUTINE = ("saved", "loaded")  # events that endanger nothing
+AFTER = 4  # lines handed on behind one that matters
 AROUND = 30  # lines kept behind the last report, from its start and from the end
 EXPECTED = "a training log with a loss: terminal output, trainer_state.json, metrics.csv, JSON lines or a TensorBoard event file"
 
 
 class Family(Protocol):
-    """A format that reads lines; it may hold a report back until it is whole."""
+    """A format that reads lines; it may hold a report back until it is whole. `gathers`: the next line may be part of one, whatever its shape."""
 
     name: str
     late: bool
+    @property
+    def gathers(self) -> bool: ...
 
     def read(self, text: str) -> Record | None: ...
 
@@ -62,6 +66,7 @@ class Words:
     name: str
     parse: Callable[[str], Record | None]
     late: bool = False
+    gathers: bool = False
 
     def read(self, text: str) -> Record | None:
         """The record of a line."""
@@ -89,22 +94,22 @@ def read_text(text: str) -> Log:
     """Read a text. Raises BadRequest when it is empty, binary or holds no report."""
     if documents.is_document(text[:8192]) and (log := _document(io.StringIO(text))):
         return log
-    return _lines(reading.of_text(text))
+    return _lines(reading.blocks_of_text(text))
 
 
 def read_file(path: Path) -> Log:
     """Read a file of any size. Raises BadRequest when it is empty, packed, binary or holds no report."""
     with path.open("rb") as opened:
-        head = opened.read(64)
+        head = opened.read(8192)
     if tfevents.is_events(head):
         return _events(path)
-    pieces = reading.of_file(path)
-    with path.open(encoding="utf-8", errors="replace") as stream:
+    blocks = reading.blocks_of_file(path)
+    with path.open(encoding=reading.encoding(head), errors="replace") as stream:
         if documents.is_document(stream.read(8192)):
             stream.seek(0)
             if log := _document(stream):
                 return log
-    return _lines(pieces)
+    return _lines(blocks)
 
 
 def _events(path: Path) -> Log:
@@ -126,9 +131,9 @@ def _document(stream: io.TextIOBase | io.TextIOWrapper) -> Log | None:
     return Log(run, lines=line) if len(run) or run.evaluations else None
 
 
-def _lines(pieces: Iterator[Piece]) -> Log:
+def _lines(blocks: Iterator[Block]) -> Log:
     reader = _Reader()
-    errors = explain.explain(reader.unread(pieces))
+    errors = explain.explain(reader.unread(blocks))
     run = reader.close()
     log = Log(run, reader.events, errors if errors.causes else None, reader.first, list(reader.last), reader.line)
     log.others = [f"{other.format}: {len(other)} reports" for other in reader.runs() if other is not run and len(other) >= ENOUGH]
@@ -149,32 +154,62 @@ class _Reader:
         self.line = 0
         self._strong = 0
         self._shape = b""
+        self._before: Piece | None = None
+        self._follow = 0  # lines still to be handed on behind one that matters
 
-    def unread(self, pieces: Iterator[Piece]) -> Iterator[Piece]:
+    def unread(self, blocks: Iterator[Block]) -> Iterator[Piece]:
         """Read the reports and hand on the other lines that may matter, each with the line before and four after it."""
-        before: Piece | None = None
-        follow = 0
-        for piece in pieces:
-            self.line = piece.line
-            if self._report(piece):
-                before = None
-                continue
-            if len(self.first) < AROUND:
-                self.first.append(piece.text)
-            self.last.append(piece.text)
-            if self._harmless(piece):
-                if follow:
-                    follow -= 1
-                    yield piece
-                    before = None
-                else:
-                    before = piece
-                continue
-            if before is not None:
-                yield before
-                before = None
-            follow = 4
-            yield piece
+        for block in blocks:
+            if block.plain and not self._families[0].gathers:
+                yield from self._in_bulk(block)
+            else:
+                for piece in reading.pieces((block,)):
+                    yield from self._single(piece)
+
+    def _in_bulk(self, block: Block) -> Iterator[Piece]:
+        """A block whose lines of known harmless shapes are passed over together: most of a large log is such."""
+        texts, quiet, passed = block.texts, self._quiet, 0
+        shapes = shape_of("\n".join(texts)).split(b"\n")
+        for at in [at for at, shape in enumerate(shapes) if shape not in quiet]:
+            if shapes[at] in quiet and not self._families[0].gathers:
+                continue  # known since
+            yield from self._pass_over(block.line, texts, passed, at)
+            passed = at + 1
+            if texts[at] and not texts[at].isspace():
+                yield from self._single(Piece(block.line + at, texts[at]))
+        yield from self._pass_over(block.line, texts, passed, len(texts))
+
+    def _pass_over(self, first_line: int, texts: list[str], start: int, end: int) -> Iterator[Piece]:
+        """Harmless lines: those behind one that matters go on, and the last may be the line before another."""
+        while start < end and (self._follow or self._families[0].gathers):
+            yield from self._single(Piece(first_line + start, texts[start]))
+            start += 1
+        if start == end:
+            return
+        self.line = first_line + end - 1
+        self._before = Piece(self.line, texts[end - 1])
+        if len(self.first) < AROUND:
+            self.first += texts[start : min(end, start + AROUND - len(self.first))]
+        self.last.extend(texts[max(start, end - AROUND) : end])
+
+    def _single(self, piece: Piece) -> Iterator[Piece]:
+        """One line, offered to every family."""
+        self.line = piece.line
+        if self._report(piece):
+            self._before = None
+            return
+        if len(self.first) < AROUND:
+            self.first.append(piece.text)
+        self.last.append(piece.text)
+        harmless = self._harmless(piece)
+        if harmless and not self._follow:
+            self._before = piece
+            return
+        if not harmless and self._before is not None:
+            yield self._before
+        self._before = None
+        self._follow = self._follow - 1 if harmless else AFTER
+        yield piece
 
     def close(self) -> Run:
         """The run of the log's format. Raises BadRequest when there is none."""
@@ -250,11 +285,13 @@ class _Reader:
         text, shape = piece.text, self._shape
         if shape in self._quiet:
             return True
-        eventful = log_events.is_eventful(text)
-        if eventful and len(self.events) < log_events.KEPT and (event := log_events.event(text, piece.line)):
+        event = log_events.event(text, piece.line) if log_events.is_eventful(text) else None
+        if event and len(self.events) < log_events.KEPT:
             self.events.append(event)
-        if eventful or _holds(text.lower(), ALARMS):
+        if (event and event.kind not in ROUTINE) or _holds(text.lower(), ALARMS):
             return False
+        if event:
+            return True
         words = shape.decode("utf-8", "surrogatepass") if len(shape) < 400 and text[:1] not in " \t" else ""
         if words and not _holds(words, LINKED) and any(map(str.isalpha, words[:60])):
             if len(self._quiet) >= SHAPES:

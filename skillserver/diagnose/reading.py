@@ -1,4 +1,4 @@
-"""Text or a file -> pieces of at most 8,000 characters with their line numbers, in bounded memory.
+"""Text or a file -> blocks of lines -> pieces of at most 8,000 characters with their line numbers, in bounded memory.
 
 A piece is a line as a person saw it: colour codes are gone, a progress bar's carriage returns part it, and a line that
 is longer than a piece comes in several that overlap. Line numbers are an editor's: only newlines count. Refuses what
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple, TextIO
@@ -22,6 +22,7 @@ from skillserver.errors import BadRequest
 LONGEST = 8_000  # characters of a piece; every pattern is linear, so this bounds the work a line can make
 OVERLAP = 400  # so that a message is whole in one piece
 CHUNK = 1 << 18
+UTF_8 = "utf-8-sig"
 ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_]")
 EXPECTED = "the log or traceback itself: the failing rank's standard error, a torchrun summary, SLURM or kernel lines"
 MAGIC = {
@@ -33,6 +34,9 @@ MAGIC = {
 }
 
 
+UTF_16 = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}  # what PowerShell's redirection writes
+
+
 class Piece(NamedTuple):
     """One visible line, or a part of a very long one. A named tuple: a frozen dataclass takes three times as long to make."""
 
@@ -40,17 +44,35 @@ class Piece(NamedTuple):
     text: str
 
 
+class Block(NamedTuple):
+    """Neighbouring lines of a chunk, the first one's number, and whether they are plain: none coloured, parted or too long."""
+
+    line: int
+    texts: list[str]
+    plain: bool
+
+
 def of_text(text: str) -> Iterator[Piece]:
     """Pieces of a text. Raises BadRequest when it is empty or holds NUL characters."""
-    if not text.strip():
-        raise BadRequest("empty_text", "the text is empty", next=f"pass {EXPECTED}")
-    if "\0" in text[:CHUNK]:
-        raise BadRequest("not_text", "the text holds NUL characters, so it is binary", next=f"pass {EXPECTED}")
-    return _pieces(io.StringIO(text, newline=""))
+    return pieces(blocks_of_text(text))
 
 
 def of_file(path: Path) -> Iterator[Piece]:
     """Pieces of a file, read as it goes. Raises BadRequest when it is empty, compressed or binary."""
+    return pieces(blocks_of_file(path))
+
+
+def blocks_of_text(text: str) -> Iterator[Block]:
+    """Blocks of a text. Raises BadRequest when it is empty or holds NUL characters."""
+    if not text.strip():
+        raise BadRequest("empty_text", "the text is empty", next=f"pass {EXPECTED}")
+    if "\0" in text[:CHUNK]:
+        raise BadRequest("not_text", "the text holds NUL characters, so it is binary", next=f"pass {EXPECTED}")
+    return _blocks(io.StringIO(text, newline=""))
+
+
+def blocks_of_file(path: Path) -> Iterator[Block]:
+    """Blocks of a file, read as it goes. Raises BadRequest when it is empty, compressed or binary."""
     try:
         with path.open("rb") as opened:
             head = opened.read(8192)
@@ -59,35 +81,58 @@ def of_file(path: Path) -> Iterator[Piece]:
     if not head.strip():
         raise BadRequest("empty_file", f"{path.name} is empty", next=f"pass a file with {EXPECTED}")
     packed = next((what for magic, what in MAGIC.items() if head.startswith(magic)), None)
-    if packed or b"\0" in head:
+    if packed or (b"\0" in head and encoding(head) == UTF_8):
         raise BadRequest("not_text", f"{path.name} is not text ({packed or 'it holds NUL bytes'})",
                          next="unpack it first; dumps and snapshots go to diagnose_hang and diagnose_memory")  # fmt: skip
-    return _file_pieces(path)
+    return _file_blocks(path, encoding(head))
 
 
-def _file_pieces(path: Path) -> Iterator[Piece]:
-    with closing(path.open(encoding="utf-8", errors="replace", newline="")) as stream:
-        yield from _pieces(stream)
+def encoding(head: bytes) -> str:
+    """Of a file that begins so: UTF-16 when its mark or a NUL in every second byte says so, else UTF-8, its mark dropped."""
+    if head[:2] in UTF_16:
+        return UTF_16[head[:2]]
+    even, odd = head[0:512:2], head[1:512:2]
+    if len(odd) > 3 and not odd.strip(b"\0") and b"\0" not in even:
+        return "utf-16-le"
+    if len(even) > 3 and not even.strip(b"\0") and b"\0" not in odd:
+        return "utf-16-be"
+    return UTF_8
 
 
-def _pieces(stream: TextIO) -> Iterator[Piece]:
+def pieces(blocks: Iterable[Block]) -> Iterator[Piece]:
+    """The visible lines of blocks; blank ones are left out."""
+    for line, texts, plain in blocks:
+        for number, text in enumerate(texts, line):
+            if not plain:
+                yield from _visible(number, text)
+            elif text and not text.isspace():
+                yield Piece(number, text)
+
+
+def _file_blocks(path: Path, encoded: str) -> Iterator[Block]:
+    with closing(path.open(encoding=encoded, errors="replace", newline="")) as stream:
+        yield from _blocks(stream)
+
+
+def _blocks(stream: TextIO) -> Iterator[Block]:
     """Split what the stream gives at newlines; the rest of a chunk waits for the next, at most LONGEST characters."""
     line, rest = 1, ""
     while chunk := stream.read(CHUNK):
         *whole, rest = (rest + chunk).split("\n")
-        plain = "\x1b" not in chunk and "\r" not in chunk and "\x1b" not in whole[0] and "\r" not in whole[0] if whole else True
-        for text in whole:
-            if plain and len(text) <= LONGEST - OVERLAP:
-                if text and not text.isspace():
-                    yield Piece(line, text)
-            else:
-                yield from _visible(line, text)
-            line += 1
+        if whole:
+            yield Block(line, whole, _is_plain(chunk, whole))
+            line += len(whole)
         while len(rest) > LONGEST:
-            yield from _visible(line, rest[:LONGEST])
+            yield Block(line, [rest[:LONGEST]], False)
             rest = rest[LONGEST - OVERLAP :]
     if rest:
-        yield from _visible(line, rest)
+        yield Block(line, [rest], False)
+
+
+def _is_plain(chunk: str, whole: list[str]) -> bool:
+    """Whether lines need no look at their characters; the first may have begun in the chunk before."""
+    odd = "\x1b" in chunk or "\r" in chunk or "\x1b" in whole[0] or "\r" in whole[0]
+    return not odd and max(map(len, whole)) <= LONGEST - OVERLAP
 
 
 def _visible(line: int, text: str) -> Iterator[Piece]:

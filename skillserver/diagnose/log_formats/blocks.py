@@ -26,6 +26,7 @@ class Blocks:
 
     name = "olmo"
     late = False
+    gathers = False
 
     def __init__(self) -> None:
         self._head: tuple[int, int] | None = None

@@ -23,6 +23,7 @@ class DeepSpeed:
 
     name = "deepspeed"
     late = False
+    gathers = False
 
     def __init__(self) -> None:
         self._skipped = 0.0

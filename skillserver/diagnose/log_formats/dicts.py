@@ -26,6 +26,7 @@ class Dicts:
 
     name = "hf_stdout"
     late = False
+    gathers = False
 
     def __init__(self) -> None:
         self._step: int | None = None

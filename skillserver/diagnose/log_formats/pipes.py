@@ -33,6 +33,11 @@ class Pipes:
         self._wants_loss = False
         self.late = False  # the record was that of an earlier line, and this line is not part of it
 
+    @property
+    def gathers(self) -> bool:
+        """While a report is broken."""
+        return bool(self._open)
+
     def read(self, text: str) -> Record | None:
         """The record that this line is, completes or, by not going on with it, ends."""
         self.late = False

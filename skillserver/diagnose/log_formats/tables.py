@@ -25,6 +25,11 @@ class Table:
         self._names: tuple[str, ...] = ()
         self._mark = ","
 
+    @property
+    def gathers(self) -> bool:
+        """Once there is a header, a row may look like anything."""
+        return bool(self._names)
+
     def read(self, text: str) -> Record | None:
         """The record of a row; a header gives none."""
         if ("loss" in text or "LOSS" in text or "Loss" in text) and self._is_header(text):
