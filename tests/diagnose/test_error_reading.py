@@ -84,6 +84,14 @@ def test_broken_utf8_is_read_on(tmp_path: Path) -> None:
     assert explain.explain(reading.of_file(path)).causes[0].id == "device_side_assert"
 
 
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
+def test_what_powershell_writes_is_read(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "log"
+    path.write_text("node 1 started\r\nCUDA error: device-side assert triggered\r\n", encoding=encoding)
+    assert [(piece.line, piece.text) for piece in reading.of_file(path)][0] == (1, "node 1 started")
+    assert explain.explain(reading.of_file(path)).causes[0].id == "device_side_assert"
+
+
 def test_a_big_file_streams_in_bounded_memory(tmp_path: Path) -> None:
     path = tmp_path / "train.log"
     with path.open("w", encoding="utf-8") as stream:
