@@ -23,6 +23,7 @@ from skillserver.diagnose.reading import Piece
 
 Likelihood = Literal["certain", "likely", "possible"]
 SHOWN_CAUSES = 5
+NAMED = 40  # further signatures named by id
 CAPS = ((3, 3, 3, 3), (2, 2, 2, 1), (1, 1, 1, 0))  # evidence, remedies, checks, usual causes for the 1st, 2nd, further
 
 
@@ -68,10 +69,16 @@ def explain(pieces: Iterable[Piece]) -> Explanation:
         first_rank=rank,
         first_rank_from=source,
         lines_read=seen.lines,
-        left_out=[f"{suspect.signature.id} (line {suspect.hits[0].line})" for suspect in suspects[SHOWN_CAUSES:]],
+        left_out=_left_out(suspects[SHOWN_CAUSES:]),
         alarming=seen.alarming,
         last=list(seen.last),
     )
+
+
+def _left_out(suspects: list[Suspect]) -> list[str]:
+    """Signatures that are named only; of very many the rest is counted."""
+    named = [f"{suspect.signature.id} (line {suspect.hits[0].line})" for suspect in suspects[:NAMED]]
+    return [*named, f"and {len(suspects) - NAMED} more"] if len(suspects) > NAMED else named
 
 
 def _suspects(seen: Collected) -> list[Suspect]:
