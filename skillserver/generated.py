@@ -1,6 +1,6 @@
 """Tables of README, SKILL.md and the knowledge base, written from the registry and from data/ between markers, and data/tools.json.
 
-A number or a tool appears once, in its table; everything between `<!-- table: NAME -->` and `<!-- /table -->` is made
+A number, a tool or a recipe of examples/recipes appears once, in its table or file; everything between `<!-- table: NAME -->` and `<!-- /table -->` is made
 here. `python -m skillserver.generated` writes, `--check` only says what is stale and exits 1.
 
 >>> filled("<!-- table: tools -->\\n<!-- /table -->").count("search_knowledge")
@@ -14,6 +14,7 @@ import json
 import re
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,10 @@ def _cell(value: Any) -> str:
     return "-" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
+def _recipe(file: Path) -> str:
+    return f"```python\n{file.read_text(encoding='utf-8').rstrip()}\n```"
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "tools": tools,
     "accelerators": lambda: _accelerators(_is_module),
@@ -100,6 +105,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "links": links,
     "nvlink": lambda: _rates(r"NVLink\d"),
     "infiniband": lambda: _rates(r"InfiniBand-\w+"),
+    **{f"recipe_{file.stem}": partial(_recipe, file) for file in sorted((ROOT / "examples/recipes").glob("*.py"))},
 }
 
 
