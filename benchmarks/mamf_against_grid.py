@@ -4,7 +4,8 @@
 
 A round runs the worker and a plain loop over every shape of a small grid (m, n: 128 to 1024 by 128; k: 256, 512, 1024),
 then times the two winners against each other, A B A B, at least seven pairs. Prints trials, seconds and the ratio of the
-worker's winner to the grid's; 0.99 or more is the promise. The loop and the duel share no line with the worker.
+worker's winner to the grid's; 0.99 or more is the promise. The loop and the duel share no line with the worker. A round
+during which others kept more than 0.3 cores busy (`others_cores`) measures them as well.
 """
 
 from __future__ import annotations
@@ -80,7 +81,8 @@ def one_round(python: str, number: int, budget_s: float, pairs: int) -> dict[str
     ours = [best["m"], best["n"], best["k"]]
     compared, _ = child(python, __file__, "--duel", json.dumps([ours, theirs["shape"]]), "--pairs", str(pairs))
     return {"ours": ours, "ours_trials": payload["trials"], "ours_s": round(told["ours"][1], 1), "grid": theirs["shape"],  # type: ignore[index]
-            "grid_trials": theirs["trials"], "grid_s": round(told["grid"][1], 1), **compared}  # fmt: skip
+            "grid_trials": theirs["trials"], "grid_s": round(told["grid"][1], 1), **compared,
+            "others_cores": payload["conditions"]["other_cpu_cores"]}  # type: ignore[index]  # fmt: skip
 
 
 def main() -> None:

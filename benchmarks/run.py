@@ -20,7 +20,9 @@ OWN = [
     "gpu_hours_left_out.py",
     "layout_sweeps.py",
     "mamf_against_grid.py",
-    "all_reduce_against_bare.py",
+    "collectives_against_bare.py",
+    "all_reduce_beside_mpi.py",
+    "fio_beside_fio.py",
 ]
 SCORES = [
     ["score_answers.py", "--cmd", f"{SKILLSERVER} search {{q}}"],

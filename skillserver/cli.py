@@ -20,7 +20,7 @@ from typing import Annotated, Any
 import typer
 
 import skillserver
-from skillserver import compare_cli, inputs, permissions, sources_cli
+from skillserver import compare_cli, inputs, permissions, sources_cli, study_cli
 from skillserver.errors import BadRequest, NotHere, SkillError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
@@ -28,6 +28,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
                   help="Know-how and tools for GPU clusters and large-model training.")  # fmt: skip
 app.add_typer(sources_cli.app, name="sources")
 app.command()(compare_cli.compare)
+app.command()(study_cli.study)
 
 WRONG_USAGE = 2
 
@@ -35,6 +36,14 @@ Server = Annotated[str, typer.Option("--server", envvar="SKILLSERVER_URL", help=
 TokenFile = Annotated[Path | None, typer.Option("--token-file", help="File with the bearer token of that server.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the one result document as JSON.")]
 MaxTokens = Annotated[int | None, typer.Option("--max-tokens", help="Budget of the answer, in tokens.")]
+
+MaxNodes = Annotated[int, typer.Option("--max-nodes", help="Most nodes that a run through SLURM may take.", min=1)]
+Account = Annotated[str, typer.Option("--account", help="SLURM account that runs are submitted under.")]
+Partition = Annotated[str, typer.Option("--partition", help="SLURM partition that runs are submitted to.")]
+Qos = Annotated[str, typer.Option("--qos", help="SLURM quality of service of the runs submitted.")]
+Profiles = Annotated[list[str] | None, typer.Option("--profile", help="NAME=WORDS before the interpreter, e.g. apptainer exec IMAGE; repeatable.")]
+EnvFiles = Annotated[list[str] | None, typer.Option("--env-file", help="NAME=FILE that bash sources before workers of that name; repeatable.")]
+AllowHost = Annotated[list[str] | None, typer.Option("--allow-host", help="A host that run_inference_bench may call; repeatable.")]
 
 
 def _given(**arguments: Any) -> dict[str, Any]:
@@ -85,11 +94,15 @@ def call(name: Annotated[str, typer.Argument(help="The tool.")],
          server: Server = "", token_file: TokenFile = None,
          allow_busy: Annotated[bool, typer.Option("--allow-busy", help="Run on a device that others use.")] = False,
          allow_login_node: Annotated[bool, typer.Option("--allow-login-node", help="Run on a SLURM login node.")] = False,
-         max_minutes: Annotated[float, typer.Option("--max-minutes", help="Longest run.", min=0.1)] = 30.0) -> None:  # fmt: skip
+         max_minutes: Annotated[float, typer.Option("--max-minutes", help="Longest run.", min=0.1)] = 30.0,
+         max_nodes: MaxNodes = 1, account: Account = "", partition: Partition = "", qos: Qos = "",
+         allow_host: AllowHost = None, profile: Profiles = None, env_file: EnvFiles = None) -> None:  # fmt: skip
     """Call one tool and print its result."""
     if fail_on not in ("", "warning", "critical"):
         raise typer.BadParameter(f"{fail_on!r} is not warning or critical", param_hint="--fail-on")
-    permissions.grant(permissions.Permissions(busy=allow_busy, login_node=allow_login_node, max_minutes=max_minutes))
+    permissions.grant(permissions.Permissions(busy=allow_busy, login_node=allow_login_node, max_minutes=max_minutes, max_nodes=max_nodes,
+                                              account=account or None, partition=partition or None, qos=qos or None,
+                                              hosts=tuple(allow_host or ()), profiles=inputs.profiles(profile or [], env_file or [])))  # fmt: skip
     with _errors(as_json):
         arguments = inputs.arguments([*(given or []), *([input_] if input_ else [])])
         answer = _call(name, arguments, server, token_file)
@@ -107,22 +120,23 @@ def serve(http: Annotated[bool, typer.Option("--http", help="Streamable HTTP ins
           allow_run: Annotated[bool, typer.Option("--allow-run", help="HTTP: let clients run benchmarks and live checks here.")] = False,
           allow_path: Annotated[list[Path] | None, typer.Option(help="HTTP: a folder whose files clients may name; repeatable.")] = None,
           python: Annotated[list[str] | None, typer.Option(help="NAME=PATH of a training environment for workers; repeatable.")] = None,
+          profile: Profiles = None, env_file: EnvFiles = None,
           allow_busy: Annotated[bool, typer.Option("--allow-busy", help="Run on devices that others use.")] = False,
           allow_login_node: Annotated[bool, typer.Option("--allow-login-node", help="Run on a SLURM login node.")] = False,
-          max_nodes: Annotated[int, typer.Option(help="Most nodes a run may take (no tool of this release takes more than this one).", min=1)] = 1,
+          max_nodes: MaxNodes = 1,
           max_minutes: Annotated[float, typer.Option(help="Longest run, in minutes.", min=0.1)] = 30.0,
-          account: Annotated[str, typer.Option(help="SLURM account for runs (kept; no tool of this release submits yet).")] = "",
-          partition: Annotated[str, typer.Option(help="SLURM partition for runs (kept; no tool of this release submits yet).")] = "",
-          qos: Annotated[str, typer.Option(help="SLURM quality of service for runs (kept; no tool of this release submits yet).")] = "",
+          account: Account = "", partition: Partition = "", qos: Qos = "", allow_host: AllowHost = None,
           log_level: Annotated[str, typer.Option(help="debug, info, warning or error; logs go to stderr.")] = "warning") -> None:  # fmt: skip
     """Serve agents over MCP: stdio by default."""
     from skillserver import serving
 
     listener = serving.Listener(host, port, serving.read_token(token_file)) if http else None
+    environments = inputs.profiles(profile or [], env_file or [])
     granted = permissions.Permissions(
         run=allow_run or not http, read_roots=tuple(allow_path or ()) if http else None, busy=allow_busy, login_node=allow_login_node,
         max_nodes=max_nodes, max_minutes=max_minutes, account=account or None, partition=partition or None, qos=qos or None,
-        pythons=inputs.pythons(python or []), pythons_by_name_only=http)  # fmt: skip
+        pythons=inputs.pythons(python or [], environments), profiles=environments, pythons_by_name_only=http,
+        hosts=tuple(allow_host or ()), private_hosts=not http)  # fmt: skip
     permissions.grant(granted)
     serving.log_to_stderr(inputs.log_level(log_level))
     _serve(toolsets, tools, read_only, granted.run, listener)

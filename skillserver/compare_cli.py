@@ -1,4 +1,4 @@
-"""`skillserver compare`: the kept results of check_node beside each other, over time and across nodes.
+"""`skillserver compare`: the kept results of check_node and the benchmarks beside each other, over time and across nodes.
 
     skillserver compare
     skillserver compare /shared/history n17.json --json --fail-on warning
@@ -23,7 +23,7 @@ def compare(places: Annotated[list[Path] | None, typer.Argument(help="Result fil
             host: Annotated[str, typer.Option(help="Compare only this host with its own past.")] = "",
             as_json: Annotated[bool, typer.Option("--json", help="Print the one result document as JSON.")] = False,
             fail_on: Annotated[str, typer.Option("--fail-on", help="Exit 3 when the verdict is this bad: warning.")] = "") -> None:  # fmt: skip
-    """Compare kept results of check_node over time and across nodes; names the odd one out."""
+    """Compare kept results of check_node and the benchmarks over time and across nodes; names the odd one out."""
     if fail_on not in LEVELS:
         raise typer.BadParameter(f"{fail_on!r} is not warning or critical", param_hint="--fail-on")
     from skillserver import contract, terminal

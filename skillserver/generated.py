@@ -1,7 +1,8 @@
 """Tables of README, SKILL.md and the knowledge base, written from the registry and from data/ between markers, and data/tools.json.
 
-A number, a tool or a recipe of examples/recipes appears once, in its table or file; everything between `<!-- table: NAME -->` and `<!-- /table -->` is made
-here. `python -m skillserver.generated` writes, `--check` only says what is stale and exits 1.
+A number, a term, a tool or a recipe of examples/recipes appears once, in its table or file; everything between
+`<!-- table: NAME -->` and `<!-- /table -->` is made here. `python -m skillserver.generated` writes, `--check` only says
+what is stale and exits 1.
 
 >>> filled("<!-- table: tools -->\\n<!-- /table -->").count("search_knowledge")
 1
@@ -20,6 +21,7 @@ from typing import Any
 
 from skillserver import desk, paths, registry, tool_lists
 from skillserver.hardware import catalogue
+from skillserver.knowledge import glossary
 
 ROOT = Path(__file__).resolve().parent.parent
 MARKED = re.compile(r"(<!-- table: ([a-z_]+) -->\n).*?(<!-- /table -->)", re.S)
@@ -105,6 +107,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "links": links,
     "nvlink": lambda: _rates(r"NVLink\d"),
     "infiniband": lambda: _rates(r"InfiniBand-\w+"),
+    **{f"glossary_{subject}": partial(glossary.markdown, subject) for subject in glossary.subjects()},
     **{f"recipe_{file.stem}": partial(_recipe, file) for file in sorted((ROOT / "examples/recipes").glob("*.py"))},
 }
 

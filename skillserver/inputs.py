@@ -7,11 +7,15 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
+from collections.abc import Container
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from skillserver.errors import BadRequest
+from skillserver.permissions import Profile
 
 RANK = {"warning": 1, "critical": 2}
 ENDED_BADLY = ("cancelled", "failed", "lost")
@@ -66,16 +70,32 @@ def _pair(text: str) -> dict[str, Any]:
         return {name: value}
 
 
-def pythons(given: list[str]) -> dict[str, str]:
-    """{name: path} of `--python NAME=PATH`, in the order given."""
+def pythons(given: list[str], entered: Container[str] = ()) -> dict[str, str]:
+    """{name: path} of `--python NAME=PATH`, in the order given; the path of a name in `entered` is one inside its profile."""
     found = {}
     for text in given:
         name, equals, path = text.partition("=")
         if not (equals and name and path):
             raise BadRequest("bad_usage", f"--python {text!r} is not NAME=PATH")
-        if not Path(path).expanduser().exists():
+        if name not in entered and not Path(path).expanduser().exists():
             raise BadRequest("no_such_python", f"--python {name}: {path} does not exist")
         found[name] = path
+    return found
+
+
+def profiles(prefixes: list[str], env_files: list[str]) -> dict[str, Profile]:
+    """{name: profile} of `--profile NAME=WORDS` and `--env-file NAME=PATH`; one name may have both."""
+    found: dict[str, Profile] = {}
+    for text in prefixes:
+        name, equals, words = text.partition("=")
+        if not (equals and name and words.strip()):
+            raise BadRequest("bad_usage", f"--profile {text!r} is not NAME=WORDS", next="--profile nemo='apptainer exec --nv /images/nemo.sif'")
+        found[name] = Profile(prefix=tuple(shlex.split(words)))
+    for text in env_files:
+        name, equals, path = text.partition("=")
+        if not (equals and name and path) or not Path(path).expanduser().is_file():
+            raise BadRequest("bad_usage", f"--env-file {text!r} is not NAME=PATH of a file")
+        found[name] = replace(found.get(name, Profile()), env_file=path)
     return found
 
 

@@ -17,8 +17,22 @@ from skillserver.errors import BadRequest, NotHere
 
 
 @dataclass(frozen=True)
+class Profile:
+    """How to enter a training environment: words before the interpreter (`apptainer exec --nv IMAGE`), a file that bash sources first.
+
+    `{run}` in a word stands for the folder of the run, which a container must be able to see.
+    """
+
+    prefix: tuple[str, ...] = ()
+    env_file: str = ""
+
+
+@dataclass(frozen=True)
 class Permissions:
-    """Limits for one process; see DESIGN section 5. `read_roots=None` means any file the user can read."""
+    """Limits for one process; see DESIGN section 5. `read_roots=None` means any file the user can read.
+
+    `hosts` may be called by a benchmark wherever they are; `private_hosts` adds loopback and private networks.
+    """
 
     run: bool = True
     read_roots: tuple[Path, ...] | None = None
@@ -30,11 +44,14 @@ class Permissions:
     partition: str | None = None
     qos: str | None = None
     pythons: dict[str, str] = field(default_factory=dict)
+    profiles: dict[str, Profile] = field(default_factory=dict)
     pythons_by_name_only: bool = False
+    hosts: tuple[str, ...] = ()
+    private_hosts: bool = True
 
 
 ENDLESS = ("kmsg", "trace_pipe")  # regular files to stat, whose readers wait for ever and take from others what they read
-TEXT_ONLY = Permissions(run=False, read_roots=(), pythons_by_name_only=True)
+TEXT_ONLY = Permissions(run=False, read_roots=(), pythons_by_name_only=True, private_hosts=False)
 _granted = Permissions()
 
 
@@ -93,6 +110,21 @@ def files_of(path: str | Path, pattern: str = "*", *, deep: int = 1, most: int =
     if not found:
         raise BadRequest("empty_folder", f"{str(path)!r} holds no file {pattern}", next="check the folder, or name the files")
     return [readable(file) for file in sorted(found)[:most]]
+
+
+def writable_folder(path: str | Path) -> Path:
+    """The real path of a folder that a benchmark may write into and clean up again. Raises NotHere or BadRequest.
+
+    Permitted is what the user can write, over HTTP only below a root of `--allow-path`; read-only file systems and those
+    of the kernel are refused by the worker, which sees the mount.
+    """
+    roots, found = _granted.read_roots, _resolved(path)
+    if roots is not None and not (found and any(found.is_relative_to(root.resolve()) for root in roots)):
+        raise NotHere("path_not_permitted", f"{str(path)!r} is outside the folders this server may use",
+                      next="name another folder, or ask your user to start the server with --allow-path", valid=map(str, roots))  # fmt: skip
+    if not found or not os.path.isdir(found):  # noqa: PTH112 - Path.is_dir raises for a name too long
+        raise BadRequest("no_such_folder", f"{str(path)!r} is not a folder on this host", next="name a folder that you may write to")
+    return found
 
 
 def _resolved(path: str | Path) -> Path | None:

@@ -29,6 +29,7 @@ import psutil
 
 MARK = "SKILLSERVER_JOB"
 PARENT = "SKILLSERVER_PARENT"
+WATCHED = "SKILLSERVER_WATCHED"  # behind a wrapper nobody knows whose child the worker is: it ends when its stdin does
 STDERR_LINES = 200
 LINE_LIMIT = 64 * 2**20  # a stdout line longer than this is not one of ours
 STDERR_LINE_CHARACTERS = 2000
@@ -95,11 +96,12 @@ async def start(argv: Sequence[str], *, mark: str, env: Mapping[str, str], on_li
 
     Raises OSError when the program cannot be started.
     """
-    env = {**env, MARK: mark} | ({PARENT: str(os.getpid())} if direct else {})
+    env = {**env, MARK: mark} | ({PARENT: str(os.getpid())} if direct else {WATCHED: "stdin"})
     (out_read, out_write), (err_read, err_write) = os.pipe(), os.pipe()
     try:
+        stdin = subprocess.DEVNULL if direct else subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
-            *argv, stdin=subprocess.DEVNULL, stdout=out_write, stderr=err_write, env=env, cwd=cwd, start_new_session=True
+            *argv, stdin=stdin, stdout=out_write, stderr=err_write, env=env, cwd=cwd, start_new_session=True
         )
     except BaseException:
         os.close(out_read)

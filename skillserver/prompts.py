@@ -12,8 +12,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from mcp.server import MCPServer
+from mcp.shared.exceptions import MCPError
+from mcp.types import INVALID_PARAMS
 
 from skillserver import registry
+from skillserver.errors import SkillError
 from skillserver.workflows import WORKFLOWS, Workflow
 
 LIMIT = 2000
@@ -27,7 +30,7 @@ USES = {
     "estimate_gpu_hours": "before money is spent: GPU-hours, days and cost with an 80% interval",
     "estimate_memory": "before a job starts: does it fit, where GPU memory goes, what to change",
     "plan_parallelism": "which TP, PP, FSDP, CP, EP for a model on a cluster, with flags",
-    "run_mamf": "the matmul FLOPS this device really reaches, beside its theoretical peak",
+    "run_mamf": "the matmul FLOPS this device, or a model on it, really reaches beside its theoretical peak",
     "run_all_reduce_bench": "the bandwidth collectives really reach on this host",
     "wait_job": "a result with state running; without an id it lists jobs; cancel=true ends one",
 }
@@ -54,10 +57,12 @@ def instructions(offered: Iterable[registry.Listed]) -> str:
 
 
 def add_to(server: MCPServer[None], offered: set[str]) -> None:
-    """Register the workflows whose tools are offered."""
+    """Register the workflows whose tools are offered, and the path for somebody who learns."""
     for name, workflow in WORKFLOWS.items():
         if workflow.needs <= offered:
             server.prompt(name=name, title=workflow.title, description=f"{workflow.title}: the order of work")(_prompt(workflow, offered))
+    if "read_knowledge" in offered:
+        server.prompt(name="study", title="Learn: one day of the path", description="A guided day: reading, exercises, questions")(_study)
 
 
 def _prompt(workflow: Workflow, offered: set[str]) -> Any:
@@ -66,3 +71,13 @@ def _prompt(workflow: Workflow, offered: set[str]) -> Any:
         return workflow.text(offered, what)
 
     return prompt
+
+
+def _study(day: str = "", language: str = "en") -> str:
+    """day: 1 to 19, without it the next one; language: en or zh"""
+    from skillserver import study  # here, because a server that only lists has no use for it
+
+    try:
+        return study.guide(day, "zh" if language.lower().startswith("zh") else "en")
+    except SkillError as refused:
+        raise MCPError(INVALID_PARAMS, refused.sentence()) from refused

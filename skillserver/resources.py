@@ -1,7 +1,8 @@
 """Knowledge pages as MCP resources, with completions of page ids.
 
-`knowledge:///contents` is the table of contents, `knowledge:///{+page}` a page or section; nothing is read before it
-is asked for. SKILL.md is served by extensions/skills.py.
+`knowledge:///contents` is the table of contents, `knowledge:///{+page}` a page or section; `study:///path` lists the
+days of the path with their ticks, `study:///{day}` is one of them. Nothing is read before it is asked for. SKILL.md is
+served by extensions/skills.py.
 
 >>> (await client.read_resource("knowledge:///training/memory")).contents[0].text
 """
@@ -12,7 +13,7 @@ from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ResourceNotFoundError
 from mcp.types import Completion, CompletionArgument, ResourceTemplateReference
 
-from skillserver.errors import BadRequest
+from skillserver.errors import BadRequest, SkillError
 
 MARKDOWN = "text/markdown"
 PAGE_TOKENS = 20_000  # a resource is read whole; the longest page is far below
@@ -24,6 +25,17 @@ def _page(page: str) -> str:
     try:
         return reading.read(page, PAGE_TOKENS)
     except BadRequest as unknown:
+        raise ResourceNotFoundError(unknown.sentence()) from unknown
+
+
+def _day(asked: str) -> str:
+    from skillserver import study
+    from skillserver.knowledge import days
+
+    language = days.CHINESE if asked.endswith(".zh") else days.ENGLISH
+    try:
+        return study.listing(language) if asked.removesuffix(".zh") == "path" else days.day(asked.removesuffix(".zh"), language).text(answers=True)
+    except SkillError as unknown:
         raise ResourceNotFoundError(unknown.sentence()) from unknown
 
 
@@ -39,6 +51,16 @@ def add_to(server: MCPServer[None]) -> None:
     def page(page: str) -> str:
         """One page (training/memory) or section (training/memory#bytes-per-parameter)."""
         return _page(page)
+
+    @server.resource("study:///path", name="path", title="The path: nineteen days", mime_type=MARKDOWN)
+    def path() -> str:
+        """The days of the path in English, and which are done; study:///path.zh in Chinese."""
+        return _day("path")
+
+    @server.resource("study:///{day}", name="day", title="One day of the path", mime_type=MARKDOWN)
+    def day(day: str) -> str:
+        """A day with its questions and answers: study:///4, in Chinese study:///4.zh."""
+        return _day(day)
 
     @server.completion()
     async def complete(ref: object, argument: CompletionArgument, context: object) -> Completion | None:

@@ -129,7 +129,7 @@ def test_pages_are_resources_with_contents_and_completions(mode: str) -> None:
     assert "training/memory" in contents
     assert "Bytes per parameter" in page
     assert values[0] == "training/memory"
-    assert templates == ["knowledge:///{+page}"]
+    assert templates == ["knowledge:///{+page}", "study:///{day}"]
 
 
 @ERAS
@@ -153,7 +153,7 @@ def test_the_skill_is_a_resource_and_workflows_are_prompts(mode: str) -> None:
 
     skill, names, said = asked(mode, question)
     assert skill.startswith("---\nname: skillserver")
-    assert names == ["run_broke", "diagnose_hang", "diagnose_slow_training", "diagnose_loss_spike", "set_up_cluster", "plan_training"]
+    assert names == ["run_broke", "diagnose_hang", "diagnose_slow_training", "diagnose_loss_spike", "set_up_cluster", "plan_training", "study"]
     assert "job 17" in said
 
 

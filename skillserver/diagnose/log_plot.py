@@ -10,50 +10,19 @@ a: critical loss_spike, step 700
 
 from __future__ import annotations
 
-import importlib.util
-import json
 import math
 import shutil
 import string
-import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from skillserver import permissions, processes
+from skillserver import drawing
 from skillserver.diagnose.log_series import Run
-from skillserver.errors import BadRequest, NotHere, WorkerFailed
+from skillserver.drawing import MARGIN, NARROWEST, ROWS, WIDEST, Column, wanted
 from skillserver.findings import Finding
 
-ROWS, NARROWEST, WIDEST, MARGIN = 12, 30, 110, 10  # characters
-DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))  # braille: two columns of four, from the top
-BLANK = 0x2800
+__all__ = ["MARGIN", "ROWS", "draw", "wanted", "write"]
 FINE = 1500  # columns of a picture
-LOGARITHMIC = 10.0  # highest over lowest
-DEADLINE_S = 60.0
-Column = tuple[int, float, float]  # place, lowest, highest
-
-
-def wanted(plot: str) -> Path | None:
-    """The file to write, None for text. Raises BadRequest and NotHere before anything is read."""
-    if plot == "text":
-        return None
-    if not plot.endswith(".png"):
-        raise BadRequest("plot_format", f"{plot!r} is neither text nor a .png file", valid=["", "text", "FILE.png"], next='plot="text"')
-    granted = permissions.current()
-    if not granted.run or granted.read_roots is not None:
-        raise NotHere("not_permitted", "this server may not write a picture", next='plot="text", or the same call over stdio or the CLI')
-    try:
-        path = Path(plot).expanduser().resolve()
-        there, folder = path.exists(), path.parent.is_dir()
-    except (OSError, RuntimeError, ValueError) as problem:
-        raise BadRequest("no_such_folder", f"{plot!r} is no path", next="name a new .png file in a folder that exists") from problem
-    if there or not folder:
-        raise BadRequest("file_exists" if there else "no_such_folder", f"{plot!r} " + ("is there already" if there else "lies in no folder"),
-                         next="name a new .png file in a folder that exists")  # fmt: skip
-    if importlib.util.find_spec("matplotlib") is None:
-        raise NotHere("no_matplotlib", "pictures need matplotlib, which is not installed", next='plot="text", or pip install "skillserver[plot]"')
-    return path
 
 
 def draw(run: Run, findings: Sequence[Finding], width: int = 0) -> str:
@@ -65,11 +34,8 @@ def draw(run: Run, findings: Sequence[Finding], width: int = 0) -> str:
     first, last = _span(run, points)
     columns = _envelope(points, first, last, 2 * width)
     low, high = min(column[1] for column in columns), max(column[2] for column in columns)
-    scale = _scale(low, high)
-    lines = _rows(columns, width, scale)
-    shown = [f"{value:>{MARGIN - 2}.4g} |" for value in (high, low)]
-    blank = " " * (MARGIN - 2) + " |"
-    body = [(shown[0] if row == 0 else shown[1] if row == ROWS - 1 else blank) + line for row, line in enumerate(lines)]
+    scale = drawing.scale(low, high)
+    body = drawing.framed(drawing.rows(columns, width, scale), low, high)
     marks, legend = _marks(findings, first, last, width)
     ends = f"{first}{last:>{max(width - len(str(first)), 1)}}"
     title = "loss" + (" (logarithmic)" if scale[2] else "") + " over steps"
@@ -86,17 +52,10 @@ def write(path: Path, run: Run, findings: Sequence[Finding]) -> str:
     width = (last - first) / (FINE - 1)
     data = {
         "steps": [first + place * width for place, _low, _high in columns], "low": [column[1] for column in columns],
-        "high": [column[2] for column in columns], "logarithmic": _scale(min(c[1] for c in columns), max(c[2] for c in columns))[2],
+        "high": [column[2] for column in columns], "logarithmic": drawing.scale(min(c[1] for c in columns), max(c[2] for c in columns))[2],
         "events": [[each.step, each.last_step, each.severity, each.code] for each in findings if each.step is not None],
     }  # fmt: skip
-    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-        json.dump(data, file)
-        file.flush()
-        done = processes.run_with_deadline([sys.executable, str(Path(__file__).with_name("log_picture.py")), file.name, str(path)], DEADLINE_S)
-    if done.rc != 0 or not path.is_file():
-        said = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "no answer in time")
-        raise WorkerFailed("no_picture", f"drawing failed: {said[:200]}", next='plot="text"')
-    return f"written to {path}"
+    return drawing.picture(Path(__file__).with_name("log_picture.py"), data, path)
 
 
 def _points(run: Run) -> list[tuple[int, float]]:
@@ -122,27 +81,6 @@ def _envelope(points: Sequence[tuple[int, float]], first: int, last: int, column
         low, high = found.get(place, (value, value))
         found[place] = (min(low, value), max(high, value))
     return [(place, *found[place]) for place in sorted(found)]
-
-
-def _scale(low: float, high: float) -> tuple[float, float, bool]:
-    """(bottom, height, logarithmic)."""
-    if low > 0 and high / low >= LOGARITHMIC:
-        return math.log(low), math.log(high) - math.log(low), True
-    return low, high - low, False
-
-
-def _rows(columns: Sequence[Column], width: int, scale: tuple[float, float, bool]) -> list[str]:
-    """Braille from the top; a column is a line from its lowest to its highest dot."""
-    bottom, height, logarithmic = scale
-    cells = [[BLANK] * width for _row in range(ROWS)]
-    most = 4 * ROWS - 1
-    for place, low, high in columns:
-        tops = [
-            most - round(((math.log(value) if logarithmic else value) - bottom) / height * most) if height else most // 2 for value in (high, low)
-        ]
-        for dot in range(tops[0], tops[1] + 1):
-            cells[dot // 4][place // 2] |= DOTS[place % 2][dot % 4]
-    return ["".join(map(chr, row)).rstrip(chr(BLANK)) for row in cells]
 
 
 def _marks(findings: Sequence[Finding], first: int, last: int, width: int) -> tuple[str, list[str]]:

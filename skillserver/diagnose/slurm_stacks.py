@@ -21,6 +21,7 @@ from skillserver.diagnose.live_stacks import Taken
 from skillserver.errors import BadRequest, NotHere
 
 DEADLINE_S = 120.0
+SQUEUE_S = 20.0
 JOB = re.compile(r"\d{1,10}(?:_\d{1,7})?")  # of a heterogeneous job: the id of one component
 LABEL = re.compile(r"^ {0,8}(\d{1,6}): ?(.*)$")
 LOOK = "### look "
@@ -48,8 +49,8 @@ done 2>/dev/null
 """
 
 
-def argv(job: str) -> list[str]:
-    """The command: one task on each node of the job. Raises BadRequest for what is no job id and NotHere without srun."""
+def argv(job: str, nodes: int) -> list[str]:
+    """The command: one task on each of the job's nodes. Raises BadRequest for what is no job id and NotHere without srun."""
     if not JOB.fullmatch(job):
         raise BadRequest("no_job_id", f"{job!r} is no SLURM job id", next="pass the number that squeue shows, such as 4242 or 4242_7")
     srun = shutil.which("srun")
@@ -61,15 +62,26 @@ def argv(job: str) -> list[str]:
         spy = live_stacks.program()
     except NotHere:
         spy = "py-spy"  # the nodes may have it
-    options = ["--overlap", f"--jobid={job}", "--ntasks-per-node=1", "--label", "--input=none", "--kill-on-bad-exit=0", "--job-name=stacks"]
+    # without a node count srun starts one task, on the job's first node
+    size = [f"--nodes={nodes}", f"--ntasks={nodes}"] if nodes else []
+    options = ["--overlap", f"--jobid={job}", *size, "--ntasks-per-node=1", "--label", "--input=none", "--kill-on-bad-exit=0", "--job-name=stacks"]
     return [srun, *options, "sh", "-c", SCRIPT, "stacks", job, spy, f"{live_stacks.APART_S:g}"]
+
+
+def node_count(job: str) -> int:
+    """How many nodes the running job has; 0 when squeue does not say."""
+    ask = ["squeue", "--noheader", f"--jobs={job}", "--states=RUNNING", "--format=%D"]
+    told = processes.run_with_deadline(ask, SQUEUE_S) if JOB.fullmatch(job) else None
+    words = told.stdout.split() if told and told.rc == 0 else []
+    return max((int(word) for word in words if word.isdigit()), default=0)
 
 
 def texts(job: str) -> Taken:
     """Two looks at every rank. Raises NotHere without permission or srun, BadRequest when SLURM refuses the job."""
     permissions.require_run("srun with py-spy")
     started = time.time()
-    done = processes.run_with_deadline(argv(job), DEADLINE_S)
+    nodes = node_count(job)
+    done = processes.run_with_deadline(argv(job, nodes), DEADLINE_S)
     taken = _parted(done.stdout, started)
     said = next((line.strip()[:160] for line in done.stderr.splitlines() if line.strip()), "")
     if not taken.pairs and not taken.skipped and done.rc not in (0, None):
@@ -80,6 +92,8 @@ def texts(job: str) -> Taken:
         taken.skipped.append(f"srun was not done in {DEADLINE_S:.0f} s: some nodes are missing")
     elif done.rc:
         taken.skipped.append(f"srun ended with {done.rc}: {said}")
+    if not nodes:
+        taken.skipped.append(f"squeue did not say how many nodes job {job} has: perhaps only its first one was looked at")
     if not taken.pairs:
         taken.skipped.append(f"no Python process of job {job} gave a stack")
     return taken

@@ -53,11 +53,11 @@ def reading_of(model: str | Mapping[str, Any]) -> Reading:
     if isinstance(model, Mapping):
         return hf_config.read(model)
     if model.lstrip().startswith("{"):
-        return hf_config.read(_parsed(model, "model looks like JSON and"))
+        return hf_config.read(parsed(model, "model looks like JSON and"))
     if row := named(model):
         return hf_config.read(row.config)
     if _is_path(model):
-        return hf_config.read(_parsed(_text_of(model), f"{model!r}"))
+        return hf_config.read(parsed(_text_of(model), f"{model!r}"))
     names, plain = [row.id for row in known()], _plain(model)
     near = difflib.get_close_matches(plain, names, 5, 0.5)
     raise BadRequest(
@@ -87,7 +87,8 @@ def _text_of(path: str) -> str:
     return found.read_text(encoding="utf-8", errors="replace")
 
 
-def _parsed(text: str, what: str) -> Mapping[str, Any]:
+def parsed(text: str, what: str) -> Mapping[str, Any]:
+    """The JSON object of a text. Raises BadRequest that begins with `what`."""
     try:
         config = json.loads(text)
     except ValueError as problem:

@@ -11,13 +11,12 @@ Face trainer) and `torch` (one process, or DDP). Knows no bytes: see memory_stat
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from skillserver.errors import BadRequest
-from skillserver.estimate import memory_layout, models
+from skillserver.estimate import known_models, memory_layout, models
 from skillserver.estimate.architecture import parameters
 from skillserver.estimate.shape import Architecture
 from skillserver.hardware.catalogue import Accelerator
@@ -92,17 +91,10 @@ class Plan:
 def shape_of(model: str | Mapping[str, Any]) -> Architecture:
     """The architecture of a name, a Hugging Face config or {layers, hidden, heads, ...}. Raises BadRequest."""
     if isinstance(model, str) and model.lstrip().startswith("{"):
-        try:
-            model = json.loads(model)
-        except ValueError as problem:
-            raise BadRequest("bad_config", f"model looks like JSON and is not: {problem}", next="pass the config as an object") from problem
-    if isinstance(model, Mapping) and "layers" in model and "hidden" in model and "model_type" not in model:
-        found = models.size_of(architecture=model).shape
-        assert found is not None  # an architecture always has one
-        return found
+        model = known_models.parsed(model, "model looks like JSON and")
     if isinstance(model, Mapping) and model.get("model_type") == "qwen":
         model = _first_qwen(model)
-    return models.shape_of(model if isinstance(model, str) else dict(model))
+    return models.shape_of(model)
 
 
 def _first_qwen(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -29,9 +29,10 @@ FIELDS = ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "experts", "e
 NEEDED = ("layers", "hidden", "heads", "ffn", "vocab")
 MISMATCH = 1.5  # a dense count this far from what the shape can give is a slip of the pen, not a variant
 SAME = 0.03  # a count this near to a reading of the shape confirms it
+PLAIN = "gated MLP and untied embeddings unless architecture says otherwise"
 WIDTH_PER_LAYER = 110  # hidden / layers of published dense models: 102 (Llama 70B) to 130 (Llama 405B)
 SIZES = (1e3, 1e15)
-__all__ = ["Size", "known", "shape_of", "size_of"]
+__all__ = ["Size", "known", "reading_of", "shape_of", "size_of"]
 
 
 @dataclass(frozen=True)
@@ -55,20 +56,32 @@ def size_of(*, model: str | Mapping[str, Any] | None = None, params_total: float
         if params_total is not None or params_active is not None or architecture is not None:
             raise BadRequest("two_models", "model was given together with params_total, params_active or architecture", next="pass one or the other")
         named = isinstance(model, str) and not model.lstrip().startswith("{")
-        reading = known_models.reading_of(model)
+        reading = reading_of(model)
         return _of_shape(reading.shape, f"shape of {model}" if named else "shape of the config given", _beside(reading))
     if params_total is None and architecture is None:
         raise BadRequest("no_model", "nothing says how large the model is", next="pass model, params_total, or architecture")
     if params_total is None:
         if params_active is not None:
             raise BadRequest("no_params_total", "params_active was given without params_total", next="pass params_total too")
-        return _of_shape(_from_fields(dict(architecture or {}), NEEDED), "gated MLP and untied embeddings unless architecture says otherwise")
+        return _of_shape(_from_fields(dict(architecture or {}), NEEDED), PLAIN)
     return _of_counts(params_total, params_active, dict(architecture) if architecture else None)
 
 
 def shape_of(model: str | Mapping[str, Any]) -> Architecture:
-    """The architecture of a known name or of a Hugging Face config (a dict, its JSON text or a file). Raises BadRequest."""
-    return known_models.reading_of(model).shape
+    """The architecture of whatever `reading_of` takes. Raises BadRequest."""
+    return reading_of(model).shape
+
+
+def reading_of(model: str | Mapping[str, Any]) -> Reading:
+    """What every tool takes as `model`: a known name, a Hugging Face config, or a bare shape {layers, hidden, heads, ffn, vocab, ...}.
+
+    A dict or its JSON text, or a file. A bare shape has layers and hidden and no model_type. Raises BadRequest.
+    """
+    if isinstance(model, str) and model.lstrip().startswith("{"):
+        model = known_models.parsed(model, "model looks like JSON and")
+    if isinstance(model, Mapping) and "layers" in model and "hidden" in model and "model_type" not in model:
+        return Reading("bare shape", _from_fields(dict(model), NEEDED), "whole model", [PLAIN, "no biases, RMS norms"])
+    return known_models.reading_of(model)
 
 
 def _beside(reading: Reading) -> list[str]:

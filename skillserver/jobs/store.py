@@ -56,6 +56,7 @@ class JobRecord(BaseModel):
     note: str = ""
     progress: dict[str, Any] | None = Field(default=None, description="done, total, message")
     run_folder: str = ""
+    slurm_job_id: str = Field(default="", description="of a run on nodes; scancel ends it from any host of the cluster")
 
     @classmethod
     def new(cls, tool: str, arguments: dict[str, Any]) -> JobRecord:
@@ -170,15 +171,23 @@ class Store:
         if record is None or record.state != "running":
             return record
         if not record.is_local:
-            return record.model_copy(update={"state": "elsewhere", "next": f"ask on host {record.host}; if it was rebooted since, the job is gone"})
+            return record.model_copy(
+                update={"state": "elsewhere", "next": f"ask on host {record.host}; if it was rebooted since, the job is gone{_in_slurm(record)}"}
+            )
         if _owner_lives(record):
             return record
         last = self._read(record.job_id) or record  # its owner may have finished it between our read and our look
         if last.state != "running":
             return last
-        lost = last.model_copy(update={"state": "lost", "next": f"call {record.tool} again: the process that ran it ended without a word"})
+        lost = last.model_copy(
+            update={"state": "lost", "next": f"call {record.tool} again: the process that ran it ended without a word{_in_slurm(record)}"}
+        )
         self.save(lost)
         return lost
+
+
+def _in_slurm(record: JobRecord) -> str:
+    return f"; SLURM job {record.slurm_job_id} may still run: scancel {record.slurm_job_id}" if record.slurm_job_id else ""
 
 
 def _owner_lives(record: JobRecord) -> bool:

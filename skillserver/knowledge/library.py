@@ -210,7 +210,7 @@ def _opened(folders: tuple[Folder, ...], cache: Path) -> Library:
     if opened := index.found(cache, name):
         return _library([_page(row) for row in opened.extra["pages"]], opened, folders, notes, broken)
     pages, fresh, extra, base = _content({folder: files.texts for folder, files in read.items()}, index.newest(cache))
-    held = [section for page in pages for section in page.sections]
+    held = [section for page in pages for section in page.sections if section.searched]
     opened, note = index.ready(cache, name, Content(held, extra, frozenset(section.id for section in held if section.page in fresh), base))
     return _library(pages, opened, folders, [*notes, *[note] * bool(note)], broken, len(fresh))
 

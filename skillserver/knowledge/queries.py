@@ -46,12 +46,18 @@ TELLING = re.compile(r"error|fail|exception|assert|abort|timeout|timed out|kille
 
 
 class Gloss(tables.Record):
-    """One row of glossary.toml: Chinese and its English, words that mean the same, or words that only ask (`skip`)."""
+    """One row of glossary.toml: Chinese and its English, words that mean the same, or words that only ask (`skip`).
+
+    With `means` it stands in the glossary too, as `term` (its first spelling by default), under the subject `about`.
+    """
 
     zh: tuple[str, ...] = ()
     en: tuple[str, ...] = ()
     same: tuple[str, ...] = ()
     skip: tuple[str, ...] = ()
+    term: str = ""
+    about: str = ""
+    means: str = ""
 
 
 class Lexicon(Protocol):

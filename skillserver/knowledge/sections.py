@@ -2,8 +2,8 @@
 
 A page is a file with YAML front matter; every heading starts a section `page#slug`, and what stands before the first
 `##` is the section `page` itself. HTML comments are never shown; two kinds under a heading carry search words:
-`<!-- zh: 中文标题; 关键词 关键词 -->` and `<!-- keywords: a, b -->`. The only file that imports markdown-it. Knows
-nothing of searching.
+`<!-- zh: 中文标题; 关键词 关键词 -->` and `<!-- keywords: a, b -->`. A page with `part_of: PAGE` is one step of a longer
+way: only its lead is searched, the rest is read by id. The only file that imports markdown-it. Knows nothing of searching.
 
 >>> page = parse("training/memory", "---\\ntitle: Memory\\n---\\nLead.\\n\\n## ZeRO stages\\nThree.\\n")
 >>> [(section.id, section.trail) for section in page.sections]
@@ -34,7 +34,7 @@ FAILURE = re.compile(
 )
 COMMENT = re.compile(r"<!--\s*(zh|keywords)\s*:(.*?)-->", re.S)
 SEPARATORS = re.compile(r"[\s,，、]+")
-TEXTS = ("title", "title_zh", "summary", "checked")
+TEXTS = ("title", "title_zh", "summary", "checked", "part_of")
 LISTS = ("keywords", "keywords_zh", "sources")
 KNOWN_KEYS = (*TEXTS, *LISTS, "aliases")
 
@@ -56,6 +56,12 @@ class Section:
     keywords: tuple[str, ...] = ()
     keywords_zh: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
+    part_of: str = ""
+
+    @property
+    def searched(self) -> bool:
+        """Whether a question may find it: of a page that is part of another, the lead stands for all."""
+        return not self.part_of or self.id == self.page
 
     @property
     def kinds(self) -> frozenset[str]:
@@ -74,6 +80,7 @@ class Page:
     summary: str
     sections: tuple[Section, ...]
     aliases: dict[str, str] = field(default_factory=dict)
+    part_of: str = ""
 
 
 @dataclass(frozen=True)
@@ -102,17 +109,20 @@ def parse(page: str, text: str, file: str = "", *, strict: bool = True) -> Page:
     title = str(head.get("title") or (first.title if first else page.rsplit("/", 1)[-1]))
     lead = _Heading(1, title, first.line if first else skipped, first.body if first else skipped)
     parsed = _sections(page, file or page, lines, lead, headings[1:] if first else headings, hidden, head)
-    return Page(page, title, str(head.get("summary") or ""), tuple(parsed), _aliases(page, head))
+    return Page(page, title, str(head.get("summary") or ""), tuple(parsed), _aliases(page, head), str(head.get("part_of") or ""))
 
 
 def contents(pages: list[Page], under: str = "", *, depth: int = 1) -> str:
-    """Table of contents in Markdown: pages with their summaries; their sections too when `depth` is 2."""
+    """Table of contents in Markdown: pages with their summaries; their sections too when `depth` is 2.
+
+    The steps of a longer way stand in their own chapter's list only, by title.
+    """
     out = []
     for page in pages:
-        if not (page.id == under or page.id.startswith(f"{under}/") or not under):
+        if not (page.id == under or page.id.startswith(f"{under}/") or (not under and not page.part_of)):
             continue
-        out.append(f"- `{page.id}` {page.title}" + (f": {page.summary}" if page.summary else ""))
-        if depth > 1:
+        out.append(f"- `{page.id}` {page.title}" + (f": {page.summary}" if page.summary and not page.part_of else ""))
+        if depth > 1 and not page.part_of:
             out += [f"  - `{section.id}` {section.title}" for section in page.sections[1:]]
     return "\n".join(out)
 
@@ -132,7 +142,7 @@ def _sections(
         section = Section(
             id=page if not number else _unique(f"{page}#{slug(heading.title) or 'section'}", taken), page=page, title=heading.title,
             trail=tuple(title for _, title in trail), file=file, first_line=heading.line + 1, last_line=_last_line(lines, heading.line, end),
-            level=heading.level, text=body, sources=sources, **told)  # fmt: skip
+            level=heading.level, text=body, sources=sources, part_of=str(head.get("part_of") or ""), **told)  # fmt: skip
         found.append(section)
     found[0] = _with_head(found[0], head)
     return found

@@ -88,7 +88,7 @@ def compare(results: Iterable[Kept], host: str = "") -> Comparison:
     """Newest results of all hosts beside each other, and each beside its own earlier ones; `host` leaves one alone with its past."""
     every = [one for one in results if host in ("", one.host)]
     kept = sorted((one for one in every if not one.disturbed), key=lambda one: one.at)
-    newest = {(one.host, one.kind): one for one in kept}
+    newest = {(one.host, one.kind, one.part): one for one in kept}  # a host has several folders and servers
     rows, found, skipped = _across(list(newest.values()))
     for latest in newest.values():
         found += _over_time(latest, _earlier(latest, kept))
@@ -183,9 +183,9 @@ def _over_time(latest: Kept, earlier: list[Kept]) -> list[Finding]:
 
 def _summary(judged: Verdict, kept: list[Kept], shown: list[dict[str, Any]], found: list[Finding]) -> str:
     if not kept:
-        return "no result is kept here; check_node keeps one for each run"
+        return "no result is kept here; check_node and the run_* benchmarks keep one for each whole run"
     named = ", ".join(dict.fromkeys(finding.subject for finding in found if finding.severity != "info"))
-    said = f"{len(kept)} results of {len(shown)} hosts"
+    said = f"{len(kept)} results of {len({one['host'] for one in shown})} hosts"
     if named:
         return f"{said}: look at {named}"
     return f"{said}: none stands out" if judged == "ok" else f"{said}: too few to compare"

@@ -11,7 +11,7 @@ where that share says something. What nothing is known of is `unknown`, never `o
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from pydantic import BaseModel
 
@@ -21,10 +21,16 @@ NEAR = 0.93  # the same part under other clocks, power limits and library versio
 ABOVE_PAPER = 1.02
 PLAIN_SHARE, POOR_SHARE = 0.70, 0.50  # published parts lie between 0.51 (MI300X) and 0.97 (Gaudi 2) of their peak
 UNSTEADY = 0.05  # width of the interval over the value
+FELL = 0.15  # the luckiest of a hundred looks is a few percent too high
 BUSY_CORES, STOLEN = 0.3, 0.02
 ALARMING = {"hw_slowdown", "hw_thermal", "hw_power_brake", "sw_thermal"}  # a power cap is normal under matmul load
 SATURATING_BYTES = 2**30  # below this a busbw says more of latency than of links
 LOW_BUSBW, HIGH_BUSBW = 0.92, 1.10
+# Of the typical figure. Where NVLink SHARP is the default, healthy nodes show 0.86 and more of it from 1 GiB on, the ring
+# 0.72 to 0.86 (H200 8 GPUs: 367 of 480; 7: 366 of 435; B200 8: 682 of 840; ML Engineering network chapter).
+SLOWER_PATH = 0.85
+SWITCH_MOST = 2.0  # an all-reduce in the switch sends n + 1 parts where a ring sends 2 (n - 1): 14/9 for 8 GPUs, below 2 for any number
+NVLS_DTYPES = ("fp64", "fp32", "bf16", "fp16", "int64", "int32")  # ncclNvlsSupported() for sums; 8-bit kinds take the ring
 
 
 class Judgement(BaseModel):
@@ -84,6 +90,40 @@ def busbw(busbw_gb_s: float, size_bytes: int, *, low_gb_s: float | None, high_gb
     return Judgement(verdict="warning", reason=f"{busbw_gb_s:.4g} GB/s is {ratio:.0%} of the lower end of {span}", ratio=ratio)
 
 
+def node_busbw(busbw_gb_s: float, size_bytes: int, *, low_gb_s: float, high_gb_s: float, typical_gb_s: float, path: str, ring: bool) -> Judgement:
+    """`busbw` inside one node, and whether the node took its default path: the one rule for our runs and for others' outputs.
+
+    The links of a node at ring speed are fine, and yet its all-reduce runs a quarter slower than such nodes do by default, in
+    training as well: a warning, unless `ring` says that a setting or a dtype without in-switch sums asked for it.
+    """
+    judged = busbw(busbw_gb_s, size_bytes, low_gb_s=low_gb_s, high_gb_s=high_gb_s)
+    share = busbw_gb_s / typical_gb_s
+    if judged.verdict != "ok" or size_bytes < SATURATING_BYTES or share >= SLOWER_PATH or ring:
+        return judged
+    words = f"{busbw_gb_s:.4g} GB/s is {share:.0%} of the {typical_gb_s:g} GB/s of the default path ({path})"
+    return Judgement(verdict="warning", reason=words, ratio=share)
+
+
+def ring_forced(environment: Mapping[str, str], dtype: str = "") -> bool:
+    """Whether ring figures are to be expected: NVLink SHARP switched off, the ring chosen, or a dtype it cannot add."""
+    algorithm = str(environment.get("NCCL_ALGO", "")).lower().removeprefix("allreduce:")
+    chosen = algorithm.startswith("ring") and "nvls" not in algorithm
+    return environment.get("NCCL_NVLS_ENABLE") == "0" or chosen or bool(dtype and dtype not in NVLS_DTYPES)
+
+
+def past_the_wire(busbw_gb_s: float, one_way_gb_s: float, collective: str) -> str:
+    """What it means that a busbw inside a node is above the links' rate in one direction; "" when it is not."""
+    share = busbw_gb_s / one_way_gb_s
+    if share <= 1.0:
+        return ""
+    said = f"{busbw_gb_s:.4g} GB/s of busbw is {share:.0%} of the {one_way_gb_s:g} GB/s that the links carry one way"
+    if collective == "all_reduce" and share <= SWITCH_MOST:
+        return f"{said}: the switch adds (NVLink SHARP, NVLS), so less crosses the links than busbw's ring formula counts; no wire speed"
+    if collective == "send_recv" and share <= 2.0:
+        return f"{said}: both directions were added up, or the pair is on one GPU or in one memory"
+    return f"{said}, which cannot be: algbw or size miscounted, both directions added, another part, or data that never left a cache"
+
+
 def circumstances(conditions: dict[str, object], *, on_cpu: bool) -> list[Finding]:
     """Findings about what was going on while it was measured; `conditions` as the workers record them."""
     found = []
@@ -99,7 +139,7 @@ def circumstances(conditions: dict[str, object], *, on_cpu: bool) -> list[Findin
 
 def excused(judged: Judgement, found: list[Finding]) -> Judgement:
     """A low number of a disturbed measurement says nothing of the part: unknown, with the reason; any other stands."""
-    disturbed = [finding.code for finding in found if finding.code in ("not_alone", "unsteady")]
+    disturbed = [finding.code for finding in found if finding.code in ("not_alone", "unsteady", "not_repeatable")]
     if not disturbed or judged.verdict != "warning" or judged.ratio is None or judged.ratio >= 1:
         return judged
     share = judged.reason.split(":")[0].split(" is less than")[0]
@@ -130,6 +170,16 @@ def steadiness(value: float, low: float, high: float, unit: str) -> list[Finding
     seen = f"interval {low:.4g} to {high:.4g} around {value:.4g} {unit}"
     return [Finding(code="unsteady", severity="warning", subject="measurement", evidence=[seen],
                     reason=f"The rounds differ by more than {UNSTEADY:.0%}: clocks that move, or a neighbour.",
+                    action="observe: measure longer on an idle device")]  # fmt: skip
+
+
+def repeatable(first: float | None, again: float, unit: str) -> list[Finding]:
+    """A finding when the winner was much faster while it was looked for than when it was measured again."""
+    if not first or again >= (1 - FELL) * first:
+        return []
+    seen = f"the winner gave {first:.4g} {unit} when it was found and {again:.4g} when it was measured again"
+    return [Finding(code="not_repeatable", severity="warning", subject="measurement", evidence=[seen],
+                    reason="More than luck explains: the clock fell, or somebody else came.",
                     action="observe: measure longer on an idle device")]  # fmt: skip
 
 

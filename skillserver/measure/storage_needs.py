@@ -26,7 +26,7 @@ class StorageNeed(tables.Record):
     id: str
     title: str
     way: Literal["read", "write"]
-    metric: Literal["gb_s", "iops"]
+    metric: Literal["gb_s", "iops", "files_s"]
     smallest_block: int
     ok_from: float
     poor_below: float
@@ -51,7 +51,23 @@ def need_for(way: str, block_bytes: int | None) -> StorageNeed:
     """The need that reads or writes of that block size imitate; large blocks when the size is not known."""
     small = block_bytes is not None and block_bytes <= SMALL
     rows = tables.load("storage_needs.toml", StorageNeed)
-    return next(row for row in rows if row.way == way and (row.metric == "iops") == small)
+    return next(row for row in rows if row.way == way and row.metric == ("iops" if small else "gb_s"))
+
+
+def need(name: str) -> StorageNeed:
+    """The need of that id."""
+    return next(row for row in tables.load("storage_needs.toml", StorageNeed) if row.id == name)
+
+
+def judge_files(need: StorageNeed, files_s: float) -> Judgement:
+    """Files a second of one process, one after the other, against their need."""
+    said, ratio = f"{files_s:,.0f} files/s", files_s / need.ok_from
+    if ratio >= 1:
+        return Judgement(verdict="ok", reason=f"{said} serve {need.title} ({need.ok_from:,g} are enough: {need.derived})", ratio=ratio)
+    if files_s < need.poor_below:
+        return Judgement(verdict="warning", reason=f"{said} are slow for {need.title}: {need.derived}", ratio=ratio)
+    words = f"{said} lie between {need.poor_below:,g} (slow) and {need.ok_from:,g} (enough) for {need.title}: {need.derived}"
+    return Judgement(verdict="unknown", reason=words, ratio=ratio)
 
 
 def medium(name: str) -> StorageMedium | None:

@@ -26,6 +26,9 @@ DEADLINE_S = 20.0  # nvidia-smi without the persistence daemon initialises every
 IDLE_MEMORY_MIB = 1024  # an idle GPU shows up to some hundred MiB for the driver alone
 IDLE_UTILIZATION_PERCENT = 20
 DEVICE = re.compile(r"(auto|cpu|cuda|mps|xpu)(?::(\d+))?")
+SEVERAL = re.compile(r"cuda:\d+(?:,cuda:\d+)+")
+IN_TURN = "each"
+EVERY = ("all", IN_TURN)
 
 
 @dataclass(frozen=True)
@@ -60,10 +63,15 @@ class Chosen:
 
 
 def choose(device: str, *, nproc: int, built_for_gpu: bool, torch: str = "") -> Chosen:
-    """The device that `device` means here. Raises BadRequest (unknown device or index) or NotHere (no GPU, or torch built for CPUs)."""
-    match = DEVICE.fullmatch(device)
+    """The device, or devices ("all", "each", "cuda:0,cuda:2"), that `device` means here; `name` of several is "cuda:0,cuda:2".
+
+    Raises BadRequest (unknown device or index) or NotHere (no GPU, or torch built for CPUs).
+    """
+    several = device in EVERY or bool(SEVERAL.fullmatch(device.replace(" ", "")))
+    match = DEVICE.fullmatch("cuda" if several else device)
     if not match:
-        raise BadRequest("unknown_device", f"device {device!r} is not known", valid=["auto", "cpu", "cuda", "cuda:N", "mps", "xpu"])
+        valid = ["auto", "cpu", "cuda", "cuda:N", "cuda:N,cuda:M", *EVERY, "mps", "xpu"]
+        raise BadRequest("unknown_device", f"device {device!r} is not known", valid=valid)
     kind, number = match[1], int(match[2]) if match[2] else None
     if kind not in ("auto", "cuda"):
         return Chosen(kind, device)
@@ -79,10 +87,18 @@ def choose(device: str, *, nproc: int, built_for_gpu: bool, torch: str = "") -> 
         )
     if not built_for_gpu:
         raise NotHere("torch_without_gpu", f"torch {torch} is built for CPUs", next="pass python= with an environment whose torch has CUDA or ROCm")
-    gpus = _numbered(here, number, nproc)
+    gpus = _several(here, device) if several else _numbered(here, number, nproc)
     unjudged = [str(gpu.index) for gpu in gpus if not gpu.is_judged]
     note = f"whether GPU {', '.join(unjudged)} is busy was not checked" if unjudged else ""
-    return Chosen("cuda", "cuda" if number is None else device, gpus, note)
+    name = ",".join(f"cuda:{gpu.index}" for gpu in gpus) if several else "cuda" if number is None else device
+    return Chosen("cuda", name, gpus, note)
+
+
+def _several(here: list[Gpu], device: str) -> list[Gpu]:
+    """Every GPU, or those of a list, each once."""
+    if device in EVERY:
+        return here
+    return [gpu for name in dict.fromkeys(device.replace(" ", "").split(",")) for gpu in _numbered(here, int(name.partition(":")[2]), 1)]
 
 
 def _numbered(here: list[Gpu], number: int | None, nproc: int) -> list[Gpu]:

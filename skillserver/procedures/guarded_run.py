@@ -14,22 +14,22 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from skillserver import permissions, processes
-from skillserver.errors import BadRequest, NotHere, SkillError, TooLong, WorkerFailed
+from skillserver.errors import NotHere, SkillError
 from skillserver.jobs import device_locks, manager
 from skillserver.jobs.store import JobRecord, now
-from skillserver.procedures import gpus_here
+from skillserver.procedures import gpus_here, node_table, on_nodes
+from skillserver.procedures.run_errors import or_error
 from skillserver.workers import interpreters
 from skillserver.workers.run import WorkerSpec, environment, run_worker
 
 Document = dict[str, Any]
 First = Callable[[manager.Handle], Awaitable[tuple[Document, bool]]]  # (what this host found out, whether the worker is still to run)
-ERRORS: dict[str, type[SkillError]] = {kind.__name__: kind for kind in (BadRequest, NotHere, TooLong, WorkerFailed)}
 SLURM_CONFIGURATIONS = ("/etc/slurm/slurm.conf", "/etc/slurm-llnl/slurm.conf", "/run/slurm/conf/slurm.conf")
 SLURM_DEADLINE_S = 10.0
 
@@ -46,10 +46,12 @@ class Plan:
     interpreter: interpreters.Interpreter
     device: gpus_here.Chosen
     first: First | None = None
+    extra: Mapping[str, str] = field(default_factory=dict)
 
     def spec(self, job_id: str, folder: Path) -> WorkerSpec:
         """The worker of one job."""
-        return WorkerSpec(job_id, folder, self.script, self.settings, self.interpreter.path, nproc=self.nproc, limit_s=self.limit_s)
+        return WorkerSpec(job_id, folder, self.script, self.settings, self.interpreter.path, nproc=self.nproc, limit_s=self.limit_s,
+                          prefix=self.interpreter.prefix, environment=self.extra)  # fmt: skip
 
     def document(self, refusals: list[str]) -> Document:
         """What a dry run answers; environment variables by name only."""
@@ -62,32 +64,35 @@ class Plan:
 async def run_guarded(*, tool: str, arguments: Document, script: str, settings: Document, shape: Callable[[Document], Document],
                       first: First | None = None, nproc: int = 0, gpus: int = 0, device: str = "auto", wait_s: float = 20,
                       python: str | None = None, limit_s: float = 600, dry_run: bool = False, busy_matters: bool = True,
-                      needs_torch: bool = True) -> JobRecord:  # fmt: skip
+                      needs_torch: bool = True, nodes: int = 0, values: node_table.Values = node_table.nothing,
+                      extra: Mapping[str, str] | None = None) -> JobRecord:  # fmt: skip
     """Run `script` of workers/scripts: itself when `nproc` is 0, else that many ranks of it under torch's launcher.
 
     A `device` key in `settings` is set to the device chosen ("cpu", "cuda", "cuda:1"). `shape(payload)` gets the
     worker's payload and, under "worker", its interpreter, torch, host; also the best so far of a run that was cut
     short, whose result then says `partial: true`. `first` is awaited in the job before the worker starts; what it found
     joins the payload. `gpus` of them are taken when that is more than the ranks. `limit_s` seconds end the run, waiting for it ends after `wait_s`.
-    `dry_run` answers what would run (`result["dry_run"]`), with the refusals listed and nothing started.
+    `dry_run` answers what would run (`result["dry_run"]`), with the refusals listed and nothing started. With `nodes` it runs
+    on that many nodes through SLURM instead (`on_nodes`); `values` are the numbers by which those are compared. `extra` are environment
+    variables of this worker alone (a key); they stand in no record.
     Raises NotHere or BadRequest for a refusal, and a failed run's own error when it has nothing else to show.
     """
     permissions.require_run(tool)
+    if nodes:
+        asked = on_nodes.Asked(tool, arguments, nodes, script, settings, shape, values, nproc, python, limit_s, needs_torch=needs_torch)
+        return or_error(await on_nodes.run_on_nodes(asked, wait_s, dry_run=dry_run))
     interpreter = await interpreters.find(python, needs_torch=needs_torch)
     built_for_gpu = bool(interpreter.cuda or interpreter.hip) or not needs_torch
     chosen = await asyncio.to_thread(gpus_here.choose, device, nproc=max(nproc, gpus), built_for_gpu=built_for_gpu, torch=interpreter.torch)
     if "device" in settings:
         settings = settings | {"device": chosen.name}
-    plan = Plan(tool, script, settings, nproc, limit_s, interpreter, chosen, first)
+    plan = Plan(tool, script, settings, nproc, limit_s, interpreter, chosen, first, extra or {})
     refusals = await asyncio.to_thread(_refusals, plan, busy_matters)
     if dry_run:
         return _answered(plan, arguments, [str(refusal) for refusal in refusals])
     if refusals:
         raise refusals[0]
-    record = await _started(plan, arguments, shape, wait_s)
-    if record.state == "failed" and record.result is None:
-        raise _as_error(record)
-    return record
+    return or_error(await _started(plan, arguments, shape, wait_s))
 
 
 async def _started(plan: Plan, arguments: Document, shape: Callable[[Document], Document], wait_s: float) -> JobRecord:
@@ -166,8 +171,3 @@ def _answered(plan: Plan, arguments: Document, refusals: list[str]) -> JobRecord
     """The record of a dry run; it has no id and is not stored."""
     return JobRecord(job_id="", tool=plan.tool, arguments=arguments, state="done", created=now(), ended=now(), result=plan.document(refusals),
                      note=plan.device.note, next="call it again without dry_run" if not refusals else refusals[0])  # fmt: skip
-
-
-def _as_error(record: JobRecord) -> SkillError:
-    said = record.error or {"code": "worker_failed", "message": "the run failed without a word"}
-    return ERRORS.get(record.error_kind, WorkerFailed)(said["code"], said["message"], next=said.get("next", ""), valid=said.get("valid", []))

@@ -22,7 +22,6 @@ from skillserver.measure.outputs.records import Mistake, Output, Row, factor
 from skillserver.procedures.judged import NO_PART, ComparedWith, Judged, agreed, off, unknown
 from skillserver.procedures.measured_setting import RACK_SCALE, Setting
 
-SLOWER_PATH = 0.85  # of the typical figure: the ring where NVLink SHARP is the default stands at 0.76 to 0.82
 LATENCY_BYTES = 2**20
 PLACES_DIFFER, DROP, AVERAGE_LOW = 0.10, 0.85, 0.9
 SOCKETS_MOST_GB_S = 12.5
@@ -139,6 +138,9 @@ def _inside(kind: str, setting: Setting, readings: list[tuple[str, float]], row:
     judged = Judged(_best_reading(readings, row, expected, setting), compared=_compared(expected), topics=["nvls"])
     if judged.judgement.verdict == "warning":
         judged.findings.append(off("busbw_off", "collective", judged.judgement.reason, ACTION, topics.sections("busbw", "nvls")))
+    one_way = known[0][0].link_each_way_gb_s
+    if one_way and len(readings) == 1 and (remark := judging.past_the_wire(readings[0][1], one_way, kind)):
+        setting.assumed.append(remark)
     if setting.around.ring_forced:
         setting.assumed.append("the ring was forced (NCCL_ALGO or NCCL_NVLS_ENABLE), so ring figures are to be expected")
     return judged
@@ -157,14 +159,10 @@ def _compared(expected: ExpectedBusbw) -> ComparedWith:
 
 
 def _value(busbw: float, row: Row, expected: ExpectedBusbw, setting: Setting) -> Judgement:
-    """One reading; below the default path though within the range means a slower algorithm, unless it was asked for."""
-    size = row.bytes or SATURATING_BYTES
-    judged = judging.busbw(busbw, size, low_gb_s=expected.low_gb_s, high_gb_s=expected.high_gb_s)
-    share = busbw / expected.typical_gb_s
-    if judged.verdict != "ok" or size < SATURATING_BYTES or share >= SLOWER_PATH or setting.around.ring_forced:
-        return judged
-    words = f"{busbw:.4g} GB/s is {share:.0%} of the {expected.typical_gb_s:g} GB/s of the default path ({expected.conditions})"
-    return Judgement(verdict="warning", reason=words, ratio=share)
+    """One reading under the rule that our own runs are judged by."""
+    size = SATURATING_BYTES if row.bytes is None else row.bytes
+    return judging.node_busbw(busbw, size, low_gb_s=expected.low_gb_s, high_gb_s=expected.high_gb_s, typical_gb_s=expected.typical_gb_s,
+                              path=expected.conditions, ring=setting.around.ring_forced)  # fmt: skip
 
 
 def _by_link(kind: str, setting: Setting, readings: list[tuple[str, float]], row: Row) -> Judged:

@@ -22,7 +22,7 @@ ACTION = "observe: repeat with direct=1 for minutes and from several nodes at on
 
 def judge(output: Output, setting: Setting) -> Judged:
     """Every direction of every group."""
-    judged = [_row(row, output, setting) for row in output.rows]
+    judged = [judge_row(row, output.facts.get("direct"), setting.around.medium) for row in output.rows]
     order = {"warning": 0, "ok": 1, "unknown": 2}
     worst = min(judged, key=lambda one: order.get(one.judgement.verdict, 2))
     worst.topics = ["storage_needs", "fio"]
@@ -44,8 +44,9 @@ def in_flight(row: Row) -> int | None:
     return (1 if row.facts.get("engine") in SYNCHRONOUS else int(depth or 1)) * int(jobs or 1)
 
 
-def _row(row: Row, output: Output, setting: Setting) -> Judged:
-    block, flying, medium = row.facts.get("block_bytes"), in_flight(row), setting.around.medium
+def judge_row(row: Row, direct: bool | None, medium: str) -> Judged:
+    """One row against the need that its pattern imitates; `direct`: whether the page cache was passed by, None when not known."""
+    block, flying = row.facts.get("block_bytes"), in_flight(row)
     need = storage_needs.need_for("write" if row.what == "write" else "read", block)
     verdict = storage_needs.judge(need, iops=row.iops, gb_s=row.gb_s, in_flight=flying, medium=medium)
     judged = Judged(verdict, row=row)
@@ -55,7 +56,7 @@ def _row(row: Row, output: Output, setting: Setting) -> Judged:
     )
     if storage_needs.implausible(row.iops, row.gb_s, flying, medium):
         judged.mistakes.append(Mistake(code="page_cache", what="the figure may be the client's page cache; direct=1 and more data than memory tell"))
-    if output.facts.get("direct") is False and verdict.verdict == "ok":
+    if direct is False and verdict.verdict == "ok":
         judged.judgement = Judgement(
             verdict="unknown", reason=f"{verdict.reason.split(' (')[0]}, but direct=1 was not set: it is the page cache's figure"
         )

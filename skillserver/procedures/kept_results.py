@@ -1,10 +1,11 @@
 """Results on disk: one JSON file a result under `history/` of the home, written aside and renamed.
 
 A home on a shared disk holds every node's results in one folder; other folders, or single files, can be read beside it.
-Files that are no results are named, never guessed. Knows files; not what the numbers mean.
+Files that are no results are named, never guessed. Each new result prunes those of its own host and kind: the newest MOST
+stay, and of those no more than the newest FEWEST when they are older than two years. Knows files; not what the numbers mean.
 
 >>> keep(Kept(at=now(), host="n17", metrics={...}))[0]
-'/home/anna/.local/state/skillserver/history/20261130T113153Z-n17-4f0a9c21.json'
+'/home/anna/.local/state/skillserver/history/20261130T113153Z-check_node-n17-4f0a9c21.json'
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import os
 import re
 import secrets
 from collections.abc import Iterable
+from contextlib import suppress
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -22,6 +25,8 @@ from skillserver.errors import BadRequest
 from skillserver.measure.history import Kept
 
 LARGEST_BYTES = 2**20
+MOST, FEWEST = 200, 20  # results of one host and kind
+OLDEST = timedelta(days=730)
 
 
 def folder() -> Path:
@@ -32,7 +37,8 @@ def folder() -> Path:
 def keep(result: Kept) -> tuple[str, str]:
     """(path of the new file, "") or ("", why it could not be written)."""
     stamp = re.sub(r"[-:]|\.\d+", "", result.at)
-    name = f"{stamp}-{re.sub(r'[^A-Za-z0-9._-]', '_', result.host)}-{secrets.token_hex(4)}.json"
+    owner = f"{result.kind}-{re.sub(r'[^A-Za-z0-9._-]', '_', result.host)}"
+    name = f"{stamp}-{owner}-{secrets.token_hex(4)}.json"
     aside = folder() / f".{name}.{os.getpid()}"
     try:
         folder().mkdir(parents=True, exist_ok=True)
@@ -40,7 +46,18 @@ def keep(result: Kept) -> tuple[str, str]:
         aside.replace(folder() / name)
     except OSError as problem:
         return "", f"the result was not kept: {folder()}: {problem.strerror}"
+    prune(owner, stamp)
     return str(folder() / name), ""
+
+
+def prune(owner: str, now: str) -> None:
+    """Remove the oldest results of one host and kind ("check_node-n17"), as of a stamp; what cannot be removed stays."""
+    mine = re.compile(rf"(\d{{8}})T\d{{6}}Z-{re.escape(owner)}-[0-9a-f]{{8}}\.json")
+    oldest = f"{datetime.strptime(now[:8], '%Y%m%d') - OLDEST:%Y%m%d}"
+    with suppress(OSError):
+        stamped = sorted((file.name for file in folder().iterdir() if mine.fullmatch(file.name)), reverse=True)
+        for name in [*stamped[MOST:], *(name for name in stamped[FEWEST:MOST] if name < oldest)]:
+            (folder() / name).unlink(missing_ok=True)
 
 
 def read(places: Iterable[Path]) -> tuple[list[Kept], list[str]]:

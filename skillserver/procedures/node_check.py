@@ -16,17 +16,16 @@ import asyncio
 import platform
 import socket
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import skillserver
-from skillserver import findings, permissions, topics
-from skillserver.errors import BadRequest, NotHere
+from skillserver import findings, permissions
+from skillserver.errors import NotHere
 from skillserver.findings import Finding
 from skillserver.jobs import manager
 from skillserver.jobs.store import JobRecord, now
 from skillserver.measure.history import Kept, Metric
-from skillserver.procedures import gpus_here, kept_results, node_host, node_judged
+from skillserver.procedures import devices_here, kept_results, node_host, node_judged, node_table, on_nodes
 from skillserver.procedures.guarded_run import run_guarded
 from skillserver.procedures.node_row import Row, Told, folded, skipped
 from skillserver.workers import interpreters
@@ -42,24 +41,31 @@ MOST_FINDINGS, MOST_EVIDENCE = 12, 3
 LONGEST_NOTE = 220
 
 
-async def check(*, parts: list[str] | None, budget_s: float, folder: str, wait_s: float, python: str, dry_run: bool) -> JobRecord:
-    """Run the parts named (all when None). Raises as run_guarded does when a measurement is refused."""
+async def check(*, parts: list[str] | None, budget_s: float, folder: str, wait_s: float, python: str, dry_run: bool, nodes: int = 0) -> JobRecord:
+    """Run the parts named (all when None), here or on that many nodes. Raises as run_guarded does when a measurement is refused."""
     permissions.require_run(TOOL)
+    limit_s = 1.5 * budget_s + STEPS * START_S
+    if nodes:
+        if folder and permissions.current().read_roots is not None:
+            permissions.writable_folder(folder)
+        return await on_nodes.each_node(tool=TOOL, arguments={"parts": parts, "budget_s": budget_s, "folder": folder}, nodes=nodes, python=python,
+                                        values=node_table.of_parts, limit_s=limit_s, wait_s=wait_s, dry_run=dry_run)  # fmt: skip
     wanted = [part for part in PARTS if part in (parts or PARTS)]
     notes = {} if folder or "storage" not in wanted else {"storage": "no folder was named: pass folder= to sample its storage"}
     measure = [part for part in wanted if part in MEASURED and part not in notes]
     arguments = {"parts": wanted, "budget_s": budget_s, "folder": folder}
     if not measure:
         return await _host_only(arguments, wanted, notes, wait_s, dry_run)
-    settings: Document = {"parts": measure, "budget_s": budget_s, "folder": _sampled(folder) if "storage" in measure else "", "raw_file": SAMPLES}
+    place = str(permissions.writable_folder(folder)) if "storage" in measure else ""
+    settings: Document = {"parts": measure, "budget_s": budget_s, "folder": place, "raw_file": SAMPLES}
     has_torch = bool(NEEDS_TORCH & set(measure)) and await _has_torch(python)
-    devices, unmeasured = await _devices(python) if has_torch else (["cpu"], "")
+    devices, unmeasured = await devices_here.every(python) if has_torch else (["cpu"], "")
     settings |= {"python_has_torch": has_torch, "devices": devices}
     on_gpu = devices != ["cpu"]
     return await run_guarded(tool=TOOL, arguments=arguments, script="node_parts.py", settings=settings,
                              shape=_shape(wanted, measure, devices, notes, unmeasured), first=_first(wanted), gpus=len(devices) if on_gpu else 0,
                              device="auto" if has_torch else "cpu", wait_s=wait_s, python=python or None,
-                             limit_s=1.5 * budget_s + STEPS * START_S, dry_run=dry_run, needs_torch=has_torch)  # fmt: skip
+                             limit_s=limit_s, dry_run=dry_run, needs_torch=has_torch)  # fmt: skip
 
 
 async def _host_only(arguments: Document, wanted: list[str], notes: dict[str, str], wait_s: float, dry_run: bool) -> JobRecord:
@@ -105,43 +111,13 @@ async def _has_torch(python: str) -> bool:
     return True
 
 
-async def _devices(python: str) -> tuple[list[str], str]:
-    """Every GPU that torch can use, else the CPU; and why GPUs that are here will not be measured."""
-    found = await interpreters.find(python or None)
-    here = await asyncio.to_thread(gpus_here.visible_gpus)
-    if here and not (found.cuda or found.hip):
-        return ["cpu"], f"{len(here)} GPUs are here and torch {found.torch} of {found.path} is built for CPUs: the CPU was measured instead"
-    return [f"cuda:{place}" for place in range(len(here))] or ["cpu"], ""
-
-
-def _unmeasured(why: str) -> list[Finding]:
-    """A node must not pass because nobody looked at its GPUs."""
-    if not why:
-        return []
-    return [Finding(code="gpus_not_measured", severity="warning", subject="GPUs", evidence=[why],
-                    reason="This test says nothing of what the GPUs of this node reach.",
-                    action="fix_setup: call again with python= an environment whose torch sees the GPUs",
-                    sections=topics.sections("driver_setup"))]  # fmt: skip
-
-
-def _sampled(folder: str) -> str:
-    """The folder to write a sample into. Raises BadRequest or, outside the permitted roots, NotHere."""
-    place, roots = Path(folder).expanduser().resolve(), permissions.current().read_roots
-    if roots is not None and not any(place.is_relative_to(root.resolve()) for root in roots):
-        raise NotHere("path_not_permitted", f"{folder!r} is outside the folders this server may use", valid=map(str, roots),
-                      next="leave folder out, or ask your user to start the server with --allow-path")  # fmt: skip
-    if not place.is_dir():
-        raise BadRequest("no_such_folder", f"{folder!r} is not a folder on this host", next="name a folder that you may write to")
-    return str(place)
-
-
 def _shape(wanted: list[str], measure: list[str], devices: list[str], notes: dict[str, str],
            unmeasured: str = "") -> Callable[[Document], Document]:  # fmt: skip
     """Payload -> the answer; a whole result with numbers is also kept for `skillserver compare`."""
 
     def shape(payload: Document) -> Document:
         told = _told(payload, wanted, measure, devices, notes)
-        answer = _answer(payload, [told[part] for part in wanted], _unmeasured(unmeasured))
+        answer = _answer(payload, [told[part] for part in wanted], devices_here.unmeasured(unmeasured))
         metrics = {name: metric for one in told.values() for name, metric in one.metrics.items()}
         if metrics and not payload.get("partial"):
             answer["history_file"], why = kept_results.keep(_kept(payload, answer, devices, metrics))

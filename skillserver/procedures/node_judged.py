@@ -14,20 +14,18 @@ from collections.abc import Callable
 from typing import Any
 
 from skillserver import topics
-from skillserver.errors import BadRequest
 from skillserver.findings import Finding
 from skillserver.hardware import catalogue
 from skillserver.measure import history, judge, published, shares, storage_needs
 from skillserver.measure.history import Metric
 from skillserver.measure.judge import Judgement
-from skillserver.procedures import judged_runs
+from skillserver.procedures import collective_runs, copy_references, judged_runs
+from skillserver.procedures.copy_references import NO_REFERENCE, part_of
 from skillserver.procedures.node_row import Row, Told, judged, skipped
 
 Document = dict[str, Any]
 STEP_OF = {"memory": "bandwidth", "transfers": "bandwidth", "peers": "bandwidth", "correctness": "bandwidth"}
-NO_REFERENCE = Judgement(verdict="unknown", reason="no reference is known to compare with")
 IN_MEMORY = ("tmpfs", "ramfs")
-LINKED_TO_CPU = ("GH200", "GB200", "GB300")  # NVLink-C2C, not PCIe, joins these to their host
 OBSERVE = "observe: call check_gpu_health on it (power limit, clocks, throttling, other processes), then measure it alone"
 SUSPECT = "drain_rma: take the node out of use, repeat the test, run dcgmi diag -r 3, and return the part with the evidence when it repeats"
 
@@ -79,13 +77,6 @@ def _digits(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-def _part_of(model: str) -> catalogue.Accelerator | None:
-    try:
-        return catalogue.accelerator(model)
-    except BadRequest:
-        return None
-
-
 def _slow_ones(metrics: dict[str, Metric], what: str) -> list[Finding]:
     """Devices or pairs below their neighbours; one that is faster slows nobody down."""
     strange = history.odd({name: one.value for name, one in metrics.items()})
@@ -127,7 +118,7 @@ def matmul(runs: list[Document], devices: list[str]) -> Told:
 
 def _short_matmul(run: Document) -> Judgement:
     """Against the published best where there is one: a short search finds at least one hot shape."""
-    tflops, part = run["best"]["tflops"], _part_of(run.get("device_name", ""))
+    tflops, part = run["best"]["tflops"], part_of(run.get("device_name", ""))
     peak = catalogue.peak_tflops(part, run["dtype"]) if part else (run.get("peak") or {}).get("tflops")
     other = published.published(part.id, run["dtype"]) if part else None
     if other and not (peak and tflops > judge.ABOVE_PAPER * peak):
@@ -151,9 +142,8 @@ def memory(runs: list[Document], devices: list[str]) -> Told:
         if not one.get("triad"):
             continue
         metrics[f"memory triad {device}"] = Metric(value=one["triad"]["gb_s"], unit="GB/s")
-        part = _part_of(runs[0]["devices"][device])
-        known = part is not None and not one.get("cached")
-        judgements.append(shares.of_link(one["triad"]["gb_s"], part.memory_bandwidth_gb_s, "memory") if part and known else NO_REFERENCE)
+        part = part_of(runs[0]["devices"][device])
+        judgements.append(NO_REFERENCE if one.get("cached") else copy_references.judge(one["triad"]["gb_s"], copy_references.memory(part)))
     found += [*_slow_ones(metrics, "memory triad"), *_below("memory", judgements, "memory_bandwidth")]
     return Told(_values(judged("memory", found, judgements), metrics), found, metrics)
 
@@ -164,25 +154,15 @@ def transfers(runs: list[Document], devices: list[str]) -> Told:
     for device, one in (runs[0].get("transfers") or {}).items():
         if one.get("correct") is False:
             found.append(_wrong(device, ["what came back from the device differs from what was sent"]))
-        part = _part_of(runs[0]["devices"][device])
+        part = part_of(runs[0]["devices"][device])
         for way in ("to_device", "to_host"):
             if rate := one.get(f"{way}_pinned"):
                 metrics[f"{way} pinned {device}"] = Metric(value=rate["gb_s"], unit="GB/s")
-                judgements.append(_over_pcie(rate["gb_s"], part))
+                judgements.append(copy_references.judge(rate["gb_s"], copy_references.pcie(part)))
     for way in ("to_device", "to_host"):
         found += _slow_ones({name: one for name, one in metrics.items() if name.startswith(way)}, f"{way} pinned")
     found += _below("transfers", judgements, "pcie_link")
     return Told(_values(judged("transfers", found, judgements), metrics, len(runs[0].get("transfers") or {})), found, metrics)
-
-
-def _over_pcie(gb_s: float, part: catalogue.Accelerator | None) -> Judgement:
-    if part is None or not part.pcie_generation or part.id.startswith(LINKED_TO_CPU):
-        return NO_REFERENCE
-    rate = catalogue.link(f"PCIe{part.pcie_generation}").each_way_gb_s
-    judgement = shares.of_link(gb_s, rate, "PCIe")
-    if judgement.verdict == "warning" and (judgement.ratio or 0.0) > 1:
-        return Judgement(verdict="unknown", reason=judgement.reason, ratio=judgement.ratio)
-    return judgement
 
 
 def peers(runs: list[Document], devices: list[str]) -> Told:
@@ -191,18 +171,14 @@ def peers(runs: list[Document], devices: list[str]) -> Told:
     metrics = {f"peer copy {row['from']}>{row['to']}": Metric(value=row["rate"]["gb_s"], unit="GB/s") for row in rows}
     found = [_wrong(f"{row['from']} to {row['to']}", ["the copy differs from what was sent"]) for row in rows if row.get("correct") is False]
     found += _slow_ones(metrics, "peer copy")
-    judgements = [_over_link(row, runs[0]["devices"]) for row in rows]
+    judgements = [
+        copy_references.judge(row["rate"]["gb_s"], copy_references.nvlink(part_of(runs[0]["devices"][row["from"]]), row.get("direct")))
+        for row in rows
+    ]
     found += _below("peers", judgements, "nvlink_faults")
     row = _values(judged("peers", found, judgements), metrics)
     lowest = {"peer copy lowest": Metric(value=min(one.value for one in metrics.values()), unit="GB/s")} if metrics else {}
     return Told(row, found, lowest)
-
-
-def _over_link(row: Document, models: dict[str, str]) -> Judgement:
-    part = _part_of(models[row["from"]])
-    if part is None or not part.link_each_way_gb_s or not row.get("direct") or not (part.link or "").startswith("NVLink"):
-        return NO_REFERENCE
-    return shares.of_link(row["rate"]["gb_s"], part.link_each_way_gb_s, "NVLink")
 
 
 def correctness(runs: list[Document], devices: list[str]) -> Told:
@@ -247,7 +223,7 @@ def all_reduce(runs: list[Document], devices: list[str]) -> Told:
     rows = runs[0].get("rows") or []
     if not rows:
         return Told(skipped("all_reduce", "no size was measured"))
-    told, largest = judged_runs.collective(runs[0]), max(rows, key=lambda row: row["bytes"])
+    told, largest = collective_runs.collective(runs[0]), max(rows, key=lambda row: row["bytes"])
     found = [Finding(**one) for one in told["findings"]]
     name = f"all_reduce {runs[0]['nproc']} ranks {runs[0]['backend']} {largest['bytes']} bytes"
     metrics = {name: Metric(value=largest["busbw_gb_s"], unit="GB/s busbw")}

@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field
 from skillserver import topics
 from skillserver.contract import tool
 from skillserver.errors import BadRequest
-from skillserver.estimate import batching, inference, inference_memory, known_models
+from skillserver.estimate import batching, inference, inference_memory, models
 from skillserver.estimate.inference import Job
 from skillserver.estimate.inference_allowances import allowance
 from skillserver.estimate.inference_memory import Room
@@ -131,7 +131,7 @@ def estimate_inference(
 
     A tp that does not divide the model and a model that does not fit are refused with the nearest that do.
     """
-    reading, part = known_models.reading_of(model), catalogue.accelerator(accelerator)
+    reading, part = models.reading_of(model), catalogue.accelerator(accelerator)
     if cached_tokens >= input_tokens:
         raise BadRequest("bad_cached_tokens", f"cached_tokens {cached_tokens} is not below input_tokens {input_tokens}",
                          next=f"pass at most {input_tokens - 1}: the last token is always computed")  # fmt: skip
@@ -158,7 +158,7 @@ def _answer(engine: Engine, job: Job, asked: int | None, rate: float | None, pri
         replicas=replicas,
         findings=_findings(engine, alone, memory, slots, policies, job.total), assumptions=[*notes, *remarks.assumptions(engine, asked)],
         skipped=remarks.skipped(price, rate), sections=topics.sections("serving_speed", "serving_memory", "batching"),
-        next="run_mamf on this part; then measure at this load (vllm bench serve) and compare ttft_s, tpot_s and output_tokens_s",
+        next="run_mamf on this part; then run_inference_bench at this load and compare ttft_s, tpot_s and output_tokens_s",
     )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
-"""The face of MAMF: what matmul FLOPS one device reaches.
+"""The face of MAMF: what matmul FLOPS devices reach, and what a model's own matmuls allow.
 
-Thin: the worker measures, `procedures.guarded_run` runs it, `procedures.judged_runs` says what it means. Raw samples
-stay in the run folder of the job; `detail=true` brings them into the answer.
+Thin: `procedures.mamf_request` says what runs, `procedures.guarded_run` runs it, `procedures.judged_mamf` says what it
+means. Raw samples stay in the run folder of the job; `detail=true` brings them into the answer.
 
 >>> (await run_mamf(device="cpu", budget_s=10)).share_of_peak
 0.83
@@ -9,16 +9,31 @@ stay in the run folder of the job; `detail=true` brings them into the answer.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, Any
 
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field
 
+from skillserver import drawing
 from skillserver.contract import tool
-from skillserver.procedures import judged_runs
+from skillserver.procedures import judged_mamf, mamf_request, node_table, on_nodes
 from skillserver.procedures.guarded_run import run_guarded
-from skillserver.tools.run_results import SAMPLES, STARTUP_S, Detail, DryRun, Python, RunResult, Wait, fields
+from skillserver.tools.run_results import SAMPLES, STARTUP_S, Detail, DryRun, Nodes, Python, RunResult, Wait, fields
 
-Shape = Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=3, max_length=3)]
+DTYPES, LAYOUTS = ("auto", "fp32", "tf32", "bf16", "fp16", "fp8", "int8"), ("NT", "NN", "TN")
+
+
+def _one_of(valid: tuple[str, ...]) -> Callable[[str], str]:
+    """A check instead of an enum in the schema: every agent pays for each of its characters."""
+
+    def check(value: str) -> str:
+        if value not in valid:
+            raise ValueError(f"pass one of {', '.join(valid)}")
+        return value
+
+    return check
 
 
 class BestShape(BaseModel):
@@ -45,30 +60,52 @@ class MamfResult(RunResult):
     share_of_peak: float | None = None
     published_tflops: float | None = Field(default=None, description="what others measured on this part")
     runners_up: list[dict[str, Any]] = Field(default_factory=list)
+    devices: list[dict[str, Any]] = Field(default_factory=list, description="of several: tflops, off_median, odd")
+    matmul_tflops: float | None = Field(default=None, description="of a model: all its matmuls together")
+    mfu_ceiling: float | None = Field(default=None, description="of a model: share of the peak that its matmuls alone allow")
+    mfu_ceiling_interval: list[float] | None = Field(default=None, description="low, high")
+    matmuls: list[dict[str, Any]] = Field(default_factory=list, description="of a model, by time")
+    history_file: str = ""
+    plot: str = ""
 
 
 @tool(toolset="core", title="Measure achievable matmul FLOPS", read_only=False, idempotent=False, runs=True)
 async def run_mamf(
-    device: Annotated[str, Field(description="auto, cpu, cuda, cuda:1, xpu, mps")] = "auto",
-    dtype: Annotated[
-        Literal["auto", "fp32", "tf32", "bf16", "fp16", "fp8"], Field(description="auto: bf16 if the hardware has it, fp32 on CPUs")
-    ] = "auto",
-    budget_s: Annotated[float, Field(ge=2, le=1200, description="240 for steady clocks")] = 15,
-    shapes: Annotated[list[Shape] | None, Field(max_length=200, description="[m, n, k], instead of a search")] = None,
+    device: Annotated[str, Field(description="auto, cpu, cuda:1, mps, all at once, each in turn")] = "auto",
+    dtype: Annotated[str, AfterValidator(_one_of(DTYPES)), Field(description="fp32 tf32 bf16 fp16 fp8 int8")] = "auto",
+    layout: Annotated[str, AfterValidator(_one_of(LAYOUTS)), Field(description="NT, NN, TN")] = "NT",
+    budget_s: Annotated[float, Field(description="240: steady clocks")] = 15,
+    shapes: Annotated[list[list[int]] | None, Field(description="[m, n, k]")] = None,
+    grid: Annotated[str, Field(description="start:stop:step")] = "",
+    model: Annotated[str | dict[str, Any] | None, Field(description="time its matmuls")] = None,
+    extra: Annotated[dict[str, Any] | None, Field(description="seq_len micro_batch tp")] = None,
+    nodes: Nodes = 0,
     wait_s: Wait = 20,
     python: Python = "",
     dry_run: DryRun = False,
     detail: Detail = False,
+    plot: Annotated[str, Field(description="text, FILE.png")] = "",
 ) -> MamfResult:
-    """Call to learn what a GPU or CPU really reaches (MAMF) before judging MFU or a node.
-    Searches matmul shapes, re-measures the best, compares with peak and published figures.
+    """Call to learn what matmul FLOPS a GPU or CPU really reaches (MAMF), or what MFU a model's matmuls allow.
+    Searches shapes, re-measures the best, compares with published figures.
 
-    The result is written down with clocks, throttling and load. On CUDA, ROCm, XPU and MPS the worker is untested.
+    dtype auto is bf16 where the hardware has it and fp32 on CPUs. NT is a linear layer's forward pass. Devices may be listed:
+    cuda:0,cuda:1. A grid is one range for m, n and k, or three with commas. `extra` says how the model is trained; seq_len is
+    4096 by default. The result is written down with clocks, throttling and load. On CUDA, ROCm, XPU and MPS the worker is
+    untested.
     """
-    settings: dict[str, Any] = {"device": device, "dtype": dtype, "budget_s": budget_s, "raw_file": SAMPLES}
-    if shapes:
-        settings["shapes"] = shapes
-    arguments = {"device": device, "dtype": dtype, "budget_s": budget_s, "shapes": shapes}
-    record = await run_guarded(tool="run_mamf", arguments=arguments, script="torch_matmul.py", settings=settings, shape=judged_runs.matmul,
-                               device=device, wait_s=wait_s, python=python or None, limit_s=1.3 * budget_s + STARTUP_S, dry_run=dry_run)  # fmt: skip
+    asked = mamf_request.Asked(device, dtype, layout, budget_s, shapes, grid, model, extra)
+    arguments = {name: value for name, value in vars(asked).items() if value}
+    if nodes:
+        record = await on_nodes.each_node(tool="run_mamf", arguments=arguments, nodes=nodes, values=node_table.of_matmul, python=python,
+                                          limit_s=1.3 * budget_s + STARTUP_S, wait_s=wait_s, dry_run=dry_run)  # fmt: skip
+        return MamfResult.model_validate(fields(record, dry_run, detail))
+    request = await asyncio.to_thread(mamf_request.build, asked)
+    if plot:
+        drawing.wanted(plot)
+    record = await run_guarded(tool="run_mamf", arguments=arguments, script=request.script, settings=request.settings | {"raw_file": SAMPLES},
+                               shape=partial(judged_mamf.answer, request=request, plot=plot), device=device, wait_s=wait_s, python=python or None,
+                               limit_s=1.3 * budget_s + request.startups * STARTUP_S, dry_run=dry_run)  # fmt: skip
+    if dry_run and record.result is not None:
+        record.result |= {"foreseen": request.foreseen}
     return MamfResult.model_validate(fields(record, dry_run, detail))

@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field
 
 from skillserver import topics
 from skillserver.contract import tool
-from skillserver.estimate import architecture, known_models, kv_cache, matmuls, shape_advice, work
+from skillserver.estimate import architecture, known_models, kv_cache, matmuls, models, shape_advice, work
 from skillserver.estimate.hf_config import Reading
 from skillserver.estimate.shape import Architecture
 from skillserver.findings import Finding
@@ -112,7 +112,7 @@ def describe_model(
 
     An unknown model_type is refused with the fields to pass. Raises BadRequest, or NotHere for a file that may not be read.
     """
-    reading, row = known_models.reading_of(model), known_models.named(model)
+    reading, row = models.reading_of(model), known_models.named(model)
     shape = reading.shape
     count, forward = architecture.parameters(shape), work.forward(shape, seq_len)
     cache = _cache(shape, seq_len, batch, kv_dtype, tp)

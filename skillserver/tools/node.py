@@ -16,6 +16,7 @@ from pydantic import BaseModel, Field
 
 from skillserver.contract import tool
 from skillserver.procedures import node_check
+from skillserver.tools.run_results import Nodes
 
 Part = Literal["health", "infiniband", "numa", "clock", "correctness", "matmul", "memory", "transfers", "peers", "all_reduce", "storage"]
 NEXT = {
@@ -41,6 +42,9 @@ class NodeResult(BaseModel):
     note: str = ""
     error: dict[str, Any] | None = None
     partial: bool = Field(default=False, description="the run was ended early")
+    table: dict[str, Any] | None = Field(default=None, description="of several nodes: columns (median, spread, outliers), rows, failed")
+    slurm: dict[str, Any] | None = Field(default=None, description="job_id, state, nodes")
+    reason: str = Field(default="", description="of several nodes: what the verdict rests on")
     history_file: str = Field(default="", description="the result as skillserver compare reads it")
     samples_file: str = Field(default="", description="everything measured as JSON, on the host that ran it")
     samples: dict[str, Any] | None = None
@@ -52,6 +56,7 @@ async def check_node(
     parts: Annotated[list[Part] | None, Field(description="default: all that can run")] = None,
     budget_s: Annotated[float, Field(ge=8, le=600, description="seconds of measuring")] = 120,
     folder: Annotated[str, Field(description="writes, reads and removes 256 MiB here")] = "",
+    nodes: Nodes = 0,
     wait_s: Annotated[float, Field(ge=0, description="seconds")] = 20,
     python: Annotated[str, Field(description="environment")] = "",
     dry_run: Annotated[bool, Field(description="plan only")] = False,
@@ -63,7 +68,7 @@ async def check_node(
     health, infiniband, numa and clock start nothing and also run on a busy node. On GPUs the measurements are untested.
     """
     record = await node_check.check(parts=list(parts) if parts else None, budget_s=budget_s, folder=folder, wait_s=wait_s, python=python,
-                                    dry_run=dry_run)  # fmt: skip
+                                    dry_run=dry_run, nodes=nodes)  # fmt: skip
     told: dict[str, Any] = {"state": record.state, "job_id": record.job_id, "next": record.next, "note": record.note, "error": record.error}
     if dry_run:
         return NodeResult.model_validate(told | {"plan": record.result})

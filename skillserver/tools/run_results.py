@@ -17,6 +17,7 @@ Wait = Annotated[float, Field(ge=0, description="seconds")]
 Python = Annotated[str, Field(description="environment")]
 DryRun = Annotated[bool, Field(description="plan only")]
 Detail = Annotated[bool, Field(description="samples")]
+Nodes = Annotated[int, Field(ge=0, description="by SLURM; 0: here")]
 
 
 class RunResult(BaseModel):
@@ -35,6 +36,8 @@ class RunResult(BaseModel):
     sections: list[str] = Field(default_factory=list, description="ids for read_knowledge")
     skipped: list[str] = Field(default_factory=list, description="what was not done and why")
     partial: bool = Field(default=False, description="the run was ended early")
+    table: dict[str, Any] | None = Field(default=None, description="of several nodes: columns (median, spread, outliers), rows, failed")
+    slurm: dict[str, Any] | None = Field(default=None, description="job_id, state, nodes")
     samples_file: str = Field(default="", description="every sample as JSON, on the host that ran it")
     samples: list[Any] | None = None
     plan: dict[str, Any] | None = Field(default=None, description="of a dry run")
@@ -45,6 +48,8 @@ def fields(record: JobRecord, dry_run: bool, detail: bool) -> dict[str, Any]:
     told: dict[str, Any] = {"state": record.state, "job_id": record.job_id, "next": record.next, "note": record.note, "error": record.error}
     if dry_run:
         return told | {"plan": record.result}
+    if (record.result or {}).get("slurm"):
+        return told | {"samples_file": str(Path(record.run_folder) / "nodes")} | (record.result or {})
     file = Path(record.run_folder) / SAMPLES if record.run_folder else None
     if file and file.is_file():
         told["samples_file"] = str(file)

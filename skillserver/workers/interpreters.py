@@ -2,7 +2,8 @@
 
 In this order: the call's `python` (a name the human configured, or a path), then the first `serve --python NAME=PATH`,
 then VIRTUAL_ENV and CONDA_PREFIX, then the interpreter that runs skillserver. The first that has torch wins; the one
-that a call names is the only one tried. torch is never imported for this: the child reads its metadata and version.py.
+that a call names is the only one tried. A name may also be a profile (`profiles.py`): words before the interpreter.
+torch is never imported for this: the child reads its metadata and version.py.
 
 >>> find("train")
 Interpreter(path='/envs/train/bin/python', source="python='train'", python='3.12.4', torch='2.13.0', cuda='13.0', hip='')
@@ -22,6 +23,7 @@ from typing import Any
 
 from skillserver import paths, permissions, processes
 from skillserver.errors import BadRequest, NotHere
+from skillserver.workers import profiles
 
 PROBE_DEADLINE_S = 30.0  # a cold conda environment on NFS takes seconds to start
 OLDEST = (3, 9)  # what the worker scripts are written in
@@ -58,6 +60,7 @@ class Interpreter:
     torch: str
     cuda: str
     hip: str
+    prefix: tuple[str, ...] = ()
 
     def document(self) -> dict[str, Any]:
         """For a result: which interpreter, and why this one."""
@@ -67,15 +70,19 @@ class Interpreter:
 async def find(python: str | None = None, *, needs_torch: bool = True) -> Interpreter:
     """The interpreter for this call. Raises BadRequest (unknown name or path) or NotHere (none has torch, or not permitted)."""
     looked: list[str] = []
-    for path, source in candidates(python):
-        found = await asyncio.to_thread(probe, path, source)
+    profile = profiles.chosen(python)
+    prefix = profiles.words(profile[1]) if profile else ()
+    for path, source in profiles.interpreters(profile[0]) if profile else candidates(python):
+        found = await asyncio.to_thread(probe, path, source, prefix)
         if isinstance(found, Interpreter):
             found = _unfit(found) if needs_torch else found
         if isinstance(found, Interpreter):
             return found
         looked.append(f"{path} ({source}): {found}")
-    raise NotHere("no_torch" if needs_torch else "no_python", f"looked at {'; '.join(looked) or 'nothing'}",
-                  next="pass python= with the environment you train in, or pip install 'skillserver[torch]'")  # fmt: skip
+    advice = "pass python= with the environment you train in, or pip install 'skillserver[torch]'"
+    if profile:
+        advice = f"ask your user to let profile {profile[0]} put its python on PATH (--env-file), or to name it (--python {profile[0]}=PATH)"
+    raise NotHere("no_torch" if needs_torch else "no_python", f"looked at {'; '.join(looked) or 'nothing'}", next=advice)
 
 
 def _unfit(found: Interpreter) -> Interpreter | str:
@@ -114,11 +121,12 @@ def _named(python: str) -> str:
         place = allowed.pythons[python]
         return _binary(Path(place).expanduser()) or place
     if allowed.pythons_by_name_only:
-        raise NotHere("python_not_permitted", f"python {python!r} is not one of the configured names", valid=allowed.pythons,
+        raise NotHere("python_not_permitted", f"python {python!r} is not one of the configured names", valid=[*allowed.pythons, *allowed.profiles],
                       next="pass a configured name, or ask your user to start the server with --python NAME=PATH")  # fmt: skip
     if binary := _binary(Path(os.path.expanduser(python))):  # noqa: PTH111 - Path.expanduser raises for an unknown user
         return binary
-    raise BadRequest("no_such_python", f"python {python!r} is neither a configured name, an environment's folder nor a python", valid=allowed.pythons,
+    raise BadRequest("no_such_python", f"python {python!r} is neither a configured name, an environment's folder nor a python",
+                     valid=[*allowed.pythons, *allowed.profiles],
                      next="pass the path of the environment you train in, such as /envs/train")  # fmt: skip
 
 
@@ -130,13 +138,13 @@ def _binary(place: Path) -> str | None:
     return None
 
 
-def probe(path: str, source: str = "") -> Interpreter | str:
+def probe(path: str, source: str = "", prefix: tuple[str, ...] = ()) -> Interpreter | str:
     """What an interpreter has, or why it cannot be used. Takes about as long as starting a bare Python."""
-    rc, out, err = processes.run_with_deadline([path, "-c", PROBE], PROBE_DEADLINE_S)
+    rc, out, err = processes.run_with_deadline([*profiles.filled(prefix, paths.home()), path, "-c", PROBE], PROBE_DEADLINE_S)
     if rc is None:
         return f"did not start within {PROBE_DEADLINE_S:g} s"
     try:
-        found = Interpreter(path=path, source=source, **json.loads(out))
+        found = Interpreter(path=path, source=source, prefix=prefix, **json.loads(out))
     except (ValueError, TypeError):
         return f"cannot run ({(err.strip().splitlines() or [f'status {rc}, no answer'])[-1]})"
     if tuple(map(int, found.python.split(".")[:2])) < OLDEST:

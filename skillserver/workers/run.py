@@ -22,6 +22,7 @@ from typing import Any
 
 from skillserver import processes
 from skillserver.errors import BadRequest, NotHere, SkillError, TooLong, WorkerFailed
+from skillserver.workers import profiles
 
 SCRIPTS = Path(__file__).parent / "scripts"
 LAUNCHER = "launch.py"
@@ -30,8 +31,9 @@ KINDS: dict[str, type[SkillError]] = {"bad_request": BadRequest, "not_here": Not
 # What a training process needs from its surroundings. Everything else, tokens and keys above all, stays here.
 PASSED = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH", "VIRTUAL_ENV",
           "CONDA_PREFIX", "XDG_CACHE_HOME", "HF_HOME", "CC", "CXX")  # fmt: skip
-PASSED_PREFIXES = ("LC_", "NCCL_", "RCCL_", "GLOO_", "CUDA_", "NVIDIA_", "HIP_", "HSA_", "ROCM_", "ROCR_", "MIOPEN_", "TORCH_", "TORCHINDUCTOR_",
-                   "TRITON_", "FI_", "UCX_", "OMP_", "MKL_", "KMP_", "GOMP_", "SLURM_")  # fmt: skip
+PASSED_PREFIXES = ("LC_", "NCCL_", "RCCL_", "GLOO_", "CUDA_", "CUBLAS", "NVIDIA_", "HIP_", "HIPBLASLT_", "HSA_", "ROCBLAS_", "ROCM_", "ROCR_",
+                   "MIOPEN_", "TORCH_", "PYTORCH_", "TORCHINDUCTOR_", "TRITON_", "FI_", "UCX_", "OMP_", "MKL_", "KMP_", "GOMP_",
+                   "SLURM_")  # fmt: skip
 OnEvent = Callable[[dict[str, Any]], Awaitable[None]]
 
 
@@ -54,7 +56,9 @@ class WorkerSpec:
         """The command that runs, its paths inside the run folder."""
         scripts = self.folder / "scripts"
         launcher = [str(scripts / LAUNCHER), "--nproc", str(self.nproc)] if self.nproc else []
-        return [*self.prefix, self.python, "-u", *launcher, str(scripts / Path(self.script).name), "--settings-file", str(self.settings_file)]
+        script = str(scripts / Path(self.script).name)
+        entered = profiles.filled(self.prefix, self.folder)
+        return [*entered, self.python, "-u", *launcher, script, "--settings-file", str(self.settings_file)]
 
     @property
     def settings_file(self) -> Path:

@@ -44,6 +44,7 @@ def program(folder: Path, name: str, text: str) -> None:
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     program(tmp_path, "srun", SRUN.format(folder=tmp_path))
     program(tmp_path, "py-spy", SPY.format())
+    program(tmp_path, "squeue", "#!/bin/sh\necho 2\n")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setattr(live_stacks, "APART_S", 0.01)
     return tmp_path
@@ -70,7 +71,15 @@ def test_the_ranks_of_a_job_are_read_through_one_step_in_its_allocation(cluster:
     assert len(found.skipped) == 1
     assert "rank 3: this user may not trace it" in found.skipped[0]
     words = (cluster / "argv").read_text().split()
-    assert words[:3] == ["--overlap", f"--jobid={JOB}", "--ntasks-per-node=1"]
+    assert words[:5] == ["--overlap", f"--jobid={JOB}", "--nodes=2", "--ntasks=2", "--ntasks-per-node=1"]
+
+
+@pytest.mark.usefixtures("job")
+def test_without_a_node_count_it_says_that_nodes_may_be_missing(cluster: Path) -> None:
+    program(cluster, "squeue", "#!/bin/sh\nexit 1\n")
+    found = diagnose_hang(slurm_job=JOB)
+    assert "perhaps only its first one was looked at" in " ".join(found.skipped)
+    assert "--nodes" not in (cluster / "argv").read_text()
 
 
 def test_lines_of_several_nodes_are_told_apart_by_their_label() -> None:

@@ -82,7 +82,7 @@ def test_a_block_is_valid_in_its_language(block: Block) -> None:
 
 def test_every_language_is_one_that_is_parsed_or_known_to_be_prose() -> None:
     assert {block.language for block in BLOCKS} - set(PARSERS) <= UNPARSED
-    assert {block.mark for block in BLOCKS} <= {"", "run"}
+    assert {block.mark for block in BLOCKS} <= {"", "run", "try"}, "`try`: an exercise of the path, run by test_path.py"
 
 
 @pytest.mark.parametrize("block", RUN, ids=lambda block: block.place)

@@ -46,8 +46,8 @@ def test_many_looks_become_one_record() -> None:
     look = {"clocks.sm": 1980.0, "clocks.max.sm": 1980.0, "power.draw": 300.0, "power.limit": 700.0, "temperature.gpu": 50.0, "memory.used": 1.0}
     hot = look | {"clocks.sm": 1400.0, "power.draw": 699.0, "temperature.gpu": None}
     assert conditions.merge([look | {"reasons": ["idle"]}, hot | {"reasons": ["sw_power_cap"]}]) == {
-        "looks": 2, "sm_clock_mhz": [1400.0, 1980.0], "max_sm_clock_mhz": 1980.0, "power_w": 699.0, "power_limit_w": 700.0,
-        "temperature_c": 50.0, "throttle_reasons": ["sw_power_cap"],
+        "looks": 2, "sm_clock_mhz": [1400.0, 1980.0], "sm_clock_mhz_first_last": [1980.0, 1400.0], "max_sm_clock_mhz": 1980.0,
+        "power_w": 699.0, "power_limit_w": 700.0, "temperature_c": 50.0, "throttle_reasons": ["sw_power_cap"],
     }  # fmt: skip
 
 
@@ -62,4 +62,4 @@ def test_settings_of_collectives_are_told_and_secrets_are_not(monkeypatch: pytes
 
 def test_a_watch_tells_the_load() -> None:
     told = conditions.Watch("cpu").close()
-    assert set(told) == {"seconds", "load_average", "other_cpu_cores", "steal_share", "env"}
+    assert set(told) == {"seconds", "load_average_before", "load_average", "other_cpu_cores", "steal_share", "env"}

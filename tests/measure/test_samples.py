@@ -66,3 +66,16 @@ def test_no_rank_is_named_without_reason(times: list[float]) -> None:
 
 def test_a_summary_holds_the_percentiles() -> None:
     assert samples.summary([1.0, 2.0, 3.0]) == {"n": 3, "min": 1.0, "max": 3.0, "p5": 1.1, "p50": 2.0, "p95": 2.9}
+
+
+def test_a_change_between_the_thirds_is_drift_and_scatter_is_not() -> None:
+    draw = random.Random(5)
+    steady = [10.0 * draw.lognormvariate(0.0, 0.1) for _ in range(60)]
+    assert samples.drift(steady) == 0.0
+    assert samples.drift([value * (1.3 if place >= 40 else 1.0) for place, value in enumerate(steady)]) == pytest.approx(0.3, abs=0.1)
+    assert samples.drift([1.0] * 8) is None
+
+
+def test_single_slow_calls_are_stalls_and_fast_ones_are_not() -> None:
+    assert samples.dips([10.0] * 20 + [16.0, 14.0, 2.0]) == [20]
+    assert samples.dips([]) == []

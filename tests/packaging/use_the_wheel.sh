@@ -18,6 +18,7 @@ skillserver search "NCCL watchdog timeout" | has "debugging/hangs" search
 skillserver search "显存不足怎么办" | has "memory" "search in Chinese"
 skillserver read training/memory | has "Bytes per parameter" read
 skillserver tools | has run_all_reduce_bench tools
+skillserver study 4 | has "Check yourself" study
 skillserver doctor --json | has '"python"' doctor
 skillserver call estimate_gpu_hours params_total=7B tokens=2T accelerator=H100-80GB-SXM --json | has '"gpu_hours"' call
 skillserver call check_gpu_health --json --input '{"captures":[{"name":"dmesg","text":"NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus."}]}' \

@@ -12,7 +12,7 @@ FILES = sorted(path for path in PACKAGE.rglob("*.py") if "_shipped" not in path.
 SUBJECTS = ("knowledge", "hardware", "health", "estimate", "measure", "diagnose", "cluster", "workers", "jobs")
 FLOORS = {
     **dict.fromkeys(("__init__", "errors", "units", "paths", "progress"), 0),
-    **dict.fromkeys(("permissions", "tables", "findings", "topics", "contract", "mistakes", "schemas", "processes"), 1),
+    **dict.fromkeys(("permissions", "tables", "findings", "topics", "contract", "mistakes", "schemas", "processes", "drawing"), 1),
     **dict.fromkeys(SUBJECTS, 2),
     "procedures": 3,
     "tools": 4,
@@ -26,8 +26,8 @@ BORDERS = {
     "pynvml": ("hardware/nvml.py",),
     "mcp": ("server.py", "serving.py", "prompts.py", "resources.py", "remote.py", "extensions/"),
     "torch": ("workers/scripts/",),
-    "matplotlib": ("diagnose/log_picture.py",),
-    "typer": ("cli.py", "sources_cli.py", "compare_cli.py"),
+    "matplotlib": ("diagnose/log_picture.py", "measure/curve_picture.py", "measure/trials_picture.py"),
+    "typer": ("cli.py", "sources_cli.py", "compare_cli.py", "study_cli.py"),
     "rich": ("terminal.py", "tool_lists.py"),
     "psutil": ("processes.py", "jobs/", "workers/", "procedures/gpus_here.py"),
     "yaml": ("knowledge/sections.py", "extensions/"),

@@ -43,6 +43,28 @@ def test_the_first_gpus_are_chosen_one_a_rank(smi):
 
 
 @pytest.mark.parametrize(
+    ("device", "locks", "name"),
+    [("all", ["GPU-aaaa", "GPU-bbbb", "GPU-cccc", "GPU-dddd"], "cuda:0,cuda:1,cuda:2,cuda:3"),
+     ("each", ["GPU-aaaa", "GPU-bbbb", "GPU-cccc", "GPU-dddd"], "cuda:0,cuda:1,cuda:2,cuda:3"),
+     ("cuda:2, cuda:0,cuda:2", ["GPU-cccc", "GPU-aaaa"], "cuda:2,cuda:0")],
+)  # fmt: skip
+def test_several_devices_are_all_locked_and_looked_at(smi, device, locks, name):
+    chosen = choose(device)
+    assert (chosen.locks, chosen.name) == (locks, name)
+    smi(apps="GPU-cccc, 4711, python, 30000\n")
+    assert any("GPU 2" in sentence for sentence in gpus_here.busy(chosen))
+
+
+def test_a_list_with_a_device_that_is_not_there_is_refused(smi):
+    with pytest.raises(BadRequest, match="cuda:9"):
+        choose("cuda:0,cuda:9")
+    with pytest.raises(BadRequest, match="unknown_device"):
+        choose("cuda:0,cpu")
+    with pytest.raises(NotHere, match="built for CPUs"):
+        choose("all", built=False)
+
+
+@pytest.mark.parametrize(
     ("visible", "chosen"),
     [("2,0", ["GPU-cccc", "GPU-aaaa"]), ("GPU-bb", ["GPU-bbbb"]), ("0,9,1", ["GPU-aaaa"]), ("MIG-1234", ["MIG-1234"])],
 )

@@ -173,3 +173,29 @@ def test_a_busy_gpu_is_refused_unless_the_user_allowed_it(tmp_path, monkeypatch,
     else:
         with pytest.raises(NotHere, match=r"gpu_busy: GPU 0 \(NVIDIA H200\) is used by pid 999999999 python, 400 MiB.*--allow-busy"):
             run({"mode": "success"}, device="cuda")
+
+
+def test_all_devices_are_locked_together(tmp_path, monkeypatch):
+    program = tmp_path / "nvidia-smi"
+    program.write_text('#!/bin/sh\ncase "$1" in --query-gpu*) printf "0, GPU-a, NVIDIA H200, 4, 0\\n1, GPU-b, NVIDIA H200, 4, 0\\n";; esac\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    record = run({"mode": "success", "device": "all"}, device="all", shape=lambda payload: payload["settings"])
+    assert record.result["device"] == "cuda:0,cuda:1"
+    with (
+        device_locks.releasing(device_locks.Locks(["GPU-b"], "run_other")),
+        pytest.raises(NotHere, match="device_taken: GPU-b is used by job run_other"),
+    ):
+        run({"mode": "success"}, device="all")
+    held = []
+    run({"mode": "success"}, device="each", first=_holders(held))
+    assert held == [True, True]
+
+
+def _holders(held):
+    async def look(handle):
+        held.extend(device_locks.holder(name) is not None for name in ("GPU-a", "GPU-b"))
+        return {}, True
+
+    return look

@@ -1,9 +1,13 @@
 """What must hold between estimates and between tools, whatever the numbers are: order, scale, and one answer to one question."""
 
+import json
 from typing import Any
 
 import pytest
 
+from skillserver.contract import document
+from skillserver.errors import BadRequest
+from skillserver.tools.estimate import estimate_gpu_hours
 from skillserver.tools.inference import estimate_inference
 from skillserver.tools.layout import plan_parallelism
 from skillserver.tools.memory import estimate_memory
@@ -84,3 +88,26 @@ def test_tokens_past_a_learned_position_table_are_said_by_every_tool() -> None:
     assert said in plan_parallelism(**job, global_batch=8, n_accelerators=8, accelerator="h100").warnings
     served = estimate_inference(model="gpt2", accelerator="h100", input_tokens=99_000, output_tokens=1000)
     assert [one.reason for one in served.findings if one.code == "past_positions"] == [said]
+
+
+SHAPE = {"layers": 12, "hidden": 768, "heads": 12, "kv_heads": 12, "ffn": 3072, "vocab": 50304}
+TAKING_A_MODEL = [
+    (describe_model, {}),
+    (estimate_inference, {"accelerator": "h100"}),
+    (estimate_memory, {"seq_len": 2048, "accelerator": "h100"}),
+    (estimate_gpu_hours, {"tokens": "1B", "accelerator": "h100"}),
+    (plan_parallelism, {"seq_len": 2048, "global_batch": 64, "n_accelerators": 8, "accelerator": "h100"}),
+]
+
+
+@pytest.mark.parametrize(("tool", "more"), TAKING_A_MODEL, ids=lambda value: getattr(value, "name", ""))
+def test_a_bare_shape_is_a_model_to_every_tool_as_an_object_and_as_its_text(tool: Any, more: dict[str, Any]) -> None:
+    assert document(tool(model=SHAPE, **more)) == document(tool(model=json.dumps(SHAPE), **more))
+    with pytest.raises(BadRequest, match="bad_architecture: architecture lacks heads, ffn, vocab"):
+        tool(model={"layers": 12, "hidden": 768}, **more)
+
+
+def test_a_bare_shape_counts_what_the_same_config_counts() -> None:
+    config = {"model_type": "llama", "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072,
+              "vocab_size": 50304}  # fmt: skip
+    assert describe_model(model=SHAPE).params_total == describe_model(model=config).params_total

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 
+from skillserver.errors import BadRequest
 from skillserver.measure.outputs.records import Output, Row, collective, to_gb_s
 from skillserver.units import parse_bytes
 
@@ -44,6 +45,7 @@ DTYPE = re.compile(r"\b(bf16|bfloat16|fp16|float16|half|fp8|e4m3|fp4|nvfp4|tf32|
 BOTH_WAYS = re.compile(r"bi-?dir|duplex|both (?:ways|directions)|bidirectional", re.I)
 NUMBER = r"\d[\d,]*(?:\.\d+)?"
 UNIT = r"(?:[kKmMgGtT]i?[bB](?:its?)?(?:ps|/s)|[GTP]FLOP(?:S|/s))"
+NEGATIVE = re.compile(rf"(?:^|[\s(:=])[-−]({NUMBER}\s*(?:{UNIT}|[kKmM]?\s*IOPS|[mnuµμ]s\b))", re.I)
 OF_REFERENCE = re.compile(rf"({NUMBER})\s*(?:of|out of|/)\s*(?:the )?{NUMBER}\s*({UNIT})", re.I)
 REFERENCE = re.compile(
     rf"(?:should be|expect(?:ed|ing)?|advertised|spec(?:ified)?|theoretical|peak|instead of|supposed to be|rated|out of|vs\.?|of)\b[^.,;\d]{{0,20}}"
@@ -61,9 +63,11 @@ LONGEST = 600  # characters; more than that is a log, not a sentence
 
 
 def read(text: str) -> Output | None:
-    """The first thing a sentence measures; None when it names no number with a meaning."""
+    """The first thing a sentence measures; None when it names no number with a meaning. Raises BadRequest for a negative one."""
     if len(text) > LONGEST:
         return None
+    if found := NEGATIVE.search(text):
+        raise BadRequest("negative_measurement", f"-{found[1]} is negative, which no speed or time can be", next="correct the number or its sign")
     topic = _topic(text)
     output = Output("sentence", [], collective=_collective(text) if topic == "collective" else "", facts={"topic": topic})
     output.dtype = found[1].lower() if (found := DTYPE.search(text)) else ""

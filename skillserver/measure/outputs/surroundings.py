@@ -11,6 +11,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from skillserver.measure import judge
+
 WHOLE_NODE = 8
 WORDS = {"one": 1, "single": 1, "two": 2, "three": 3, "four": 4, "eight": 8, "sixteen": 16}
 COUNT = r"(\d+|one|single|two|three|four|eight|sixteen)"
@@ -45,8 +47,7 @@ class Surroundings:
     @property
     def ring_forced(self) -> bool:
         """Whether NVLink SHARP was switched off or the ring chosen, so that ring figures are to be expected."""
-        algorithm = self.environment.get("NCCL_ALGO", "").lower()
-        return self.environment.get("NCCL_NVLS_ENABLE") == "0" or (algorithm.startswith("ring") and "nvls" not in algorithm)
+        return judge.ring_forced(self.environment)
 
 
 def read(text: str) -> Surroundings:

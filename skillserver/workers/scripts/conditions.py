@@ -21,7 +21,7 @@ FIELDS = ("clocks.sm", "clocks.max.sm", "power.draw", "power.limit", "temperatur
 REASONS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")  # renamed in driver 535
 REASON_BITS = {0x1: "idle", 0x2: "application_clocks", 0x4: "sw_power_cap", 0x8: "hw_slowdown", 0x10: "sync_boost", 0x20: "sw_thermal",
                0x40: "hw_thermal", 0x80: "hw_power_brake", 0x100: "display_clocks"}  # fmt: skip
-PASSED_ON = re.compile(r"^(NCCL|GLOO|CUDA|HIP|ROCM|ROCR|TORCH|FI|UCX|OMP|MKL|KMP)_")
+PASSED_ON = re.compile(r"^(NCCL|GLOO|CUDA|CUBLAS|CUBLASLT|HIP|HIPBLASLT|ROCBLAS|ROCM|ROCR|TORCH|PYTORCH|FI|UCX|OMP|MKL|KMP)_")
 PRIVATE = re.compile(r"TOKEN|SECRET|PASSW|KEY|CREDENTIAL", re.I)
 
 
@@ -31,6 +31,7 @@ class Watch:
     def __init__(self, kind, uuid=""):
         self.kind, self.uuid = kind, uuid
         self.others_before = other_processes(uuid) if kind == "cuda" else None
+        self.load_before = _load_average()
         self.began, self.busy, self.cpu = time.monotonic(), _busy(), sum(os.times()[:4])
         self.seen = []
         self.ended = threading.Event()
@@ -56,6 +57,7 @@ class Watch:
         self.thread.join(DEADLINE_S)
         told = {
             "seconds": round(time.monotonic() - self.began, 1),
+            "load_average_before": self.load_before,
             "load_average": _load_average(),
             **self._neighbours(self.own_cpu_s() if own_cpu_s is None else own_cpu_s),
             "env": settings(),
@@ -95,7 +97,7 @@ def throttle_reasons(text):
 
 
 def merge(looks):
-    """Many looks in one record: lowest and highest clock, highest power and temperature, every reason seen; None for no look."""
+    """Many looks in one record: lowest, highest, first and last clock, highest power and temperature, every reason seen; None for no look."""
     if not looks:
         return None
     column = {name: [look[name] for look in looks if look.get(name) is not None] for name in FIELDS}
@@ -103,6 +105,7 @@ def merge(looks):
     return {
         "looks": len(looks),
         "sm_clock_mhz": [min(column["clocks.sm"], default=None), max(column["clocks.sm"], default=None)],
+        "sm_clock_mhz_first_last": column["clocks.sm"][:1] + column["clocks.sm"][-1:],
         "max_sm_clock_mhz": max(column["clocks.max.sm"], default=None),
         "power_w": max(column["power.draw"], default=None),
         "power_limit_w": max(column["power.limit"], default=None),

@@ -25,6 +25,19 @@ def usable():
     return {"threads": threads, "physical": physical, "logical": len(logical), "why": why}
 
 
+def nodes(root="/sys/devices/system/node"):
+    """{nodes, usable}: NUMA nodes that have CPUs, and those of them that this process may run on; zeros where /sys does not tell."""
+    mine = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
+    held = [_cpus(_read(str(place))) for place in Path(root).glob("node[0-9]*/cpulist")]
+    return {"nodes": sum(bool(cpus) for cpus in held), "usable": sum(bool(cpus & mine) for cpus in held)}
+
+
+def _cpus(text):
+    """{0, 1, 2, 8} of "0-2,8"."""
+    spans = [part.partition("-") for part in text.split(",") if part[:1].isdigit()]
+    return {cpu for first, _, last in spans for cpu in range(int(first), int(last or first) + 1)}
+
+
 def quota(groups="/proc/self/cgroup", root="/sys/fs/cgroup"):
     """Cores granted by the control group, None without a limit."""
     limits = []

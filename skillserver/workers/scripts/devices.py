@@ -5,7 +5,7 @@ emulates it: bf16 on a GPU older than compute capability 8.0 runs, at a fraction
 Knows torch; not shapes, not seconds.
 
 >>> find("auto").kind, dtypes(find("cpu"))
-('cpu', ['fp32', 'bf16', 'fp16'])
+('cpu', ['fp32', 'bf16', 'fp16', 'int8'])
 """
 
 import platform
@@ -21,6 +21,7 @@ Device = namedtuple("Device", "kind name backend model units uuid place")  # pla
 KINDS = ("cuda", "xpu", "mps", "cpu")
 TORCH = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 MIB = 2**20
+CPU_INT8 = {"avx512_vnni", "avx_vnni", "amx_int8", "i8mm"}  # one of them, or torch loops in plain C++ (and AVX2 kernels may saturate)
 
 
 def find(name):
@@ -69,8 +70,9 @@ def dtypes(device):
     """Valid dtypes of a device, by its hardware."""
     if device.kind == "cuda":
         return _cuda_dtypes(device)
-    found = ["fp32"]
-    return found + [name for name in ("bf16", "fp16") if _multiplies(device, TORCH[name])]
+    found = ["fp32"] + [name for name in ("bf16", "fp16") if _multiplies(device, TORCH[name])]
+    has_int8 = device.kind == "cpu" and hasattr(torch, "_int_mm") and CPU_INT8 & processor.describe()["flags"]
+    return found + (["int8"] if has_int8 else [])
 
 
 def _cuda_dtypes(device):
@@ -81,7 +83,22 @@ def _cuda_dtypes(device):
         found.insert(1, "bf16")
     if not rocm and major >= 8:
         found.insert(1, "tf32")
-    return found + (["fp8"] if fp8_type(device) is not None and (rocm or (major, minor) >= (8, 9)) else [])
+    if fp8_type(device) is not None and (rocm or (major, minor) >= (8, 9)):
+        found.append("fp8")
+    return found + (["int8"] if hasattr(torch, "_int_mm") and (rocm or major >= 8) else [])
+
+
+def layouts(device, dtype):
+    """Layouts that the device's library multiplies; every one but for fp8 and int8.
+
+    fp8: b must be column-major (torch._scaled_mm). int8 on NVIDIA: cuBLASLt has no kernel for a transposed a, and from
+    CUDA 13 on none for NN either (test__int_mm of test/test_matmul_cuda.py and test_linalg.py in pytorch).
+    """
+    if dtype == "fp8":
+        return ["NT"]
+    if dtype == "int8" and device.backend == "cuda":
+        return ["NT"] if int((torch.version.cuda or "0").split(".")[0]) >= 13 else ["NT", "NN"]
+    return ["NT", "NN", "TN"]
 
 
 def fp8_type(device):

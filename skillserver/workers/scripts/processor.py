@@ -46,9 +46,21 @@ def flop_per_cycle(flags, vendor, family, dtype):
     if dtype == "bf16" and "avx512_bf16" in flags:
         dots, words = _vector(flags, vendor, family, 32, ("avx512_bf16",))
         return (dots if vendor == "GenuineIntel" else 2 * dots), words + "; a bf16 dot product doubles the work of a lane"
+    if dtype == "int8":
+        return _int8(flags, vendor, family)
     if dtype == "fp16" and "avx512_fp16" in flags:
         return _vector(flags, vendor, family, 16, ("avx512_fp16",))
     return None, "this CPU has no instruction for {0} products that we know; its peak is unknown".format(dtype)
+
+
+def _int8(flags, vendor, family):
+    """Operations of 8-bit products: tiles, else dot products of four bytes a 32-bit lane."""
+    if "amx_int8" in flags:
+        return 2048, "AMX: one 16x16x64 int8 tile product in 16 cycles"
+    if not {"avx512_vnni", "avx_vnni"} & flags:
+        return None, "this CPU has no instruction for int8 dot products that we know; its peak is unknown"
+    lanes, words = _vector(flags, vendor, family, 32, ("avx512_vnni",))
+    return (None if lanes is None else 4 * lanes), words + "; an int8 dot product does four times the work of a lane"
 
 
 def _vector(flags, vendor, family, bits, wide):

@@ -102,6 +102,8 @@ def arm():
 
     The death signal follows the parent's *thread*, and a parent that died before prctl sends none: so look afterwards.
     """
+    if os.environ.pop("SKILLSERVER_WATCHED", "") == "stdin":
+        threading.Thread(target=_watch_stdin, daemon=True).start()
     expected = int(os.environ.get("SKILLSERVER_PARENT", "0"))
     if not expected and "TORCHELASTIC_RUN_ID" not in os.environ:
         return
@@ -118,6 +120,13 @@ def die_with_parent():
     """Linux: SIGKILL when the thread that started this process ends. Also the `preexec_fn` for a worker's own children (fio, a server)."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def _watch_stdin():
+    """Behind a wrapper (a container, an environment file) the starter's death shows as the end of stdin."""
+    while os.read(0, 4096):
+        pass
+    os._exit(ORPHANED)
 
 
 def _watch_parent(parent):

@@ -77,3 +77,24 @@ def summary(values):
     named = {"p5": 5.0, "p50": 50.0, "p95": 95.0}
     found = {name: percentile(values, percent) for name, percent in named.items()}
     return {"n": len(values), "min": min(values), "max": max(values), **found}
+
+
+def drift(values):
+    """How much the last third's median differs from the first third's, as a share of it; None below 9 values.
+
+    0.0 unless the intervals of the two medians are apart: what scatter alone explains is no drift.
+    """
+    third = len(values) // 3
+    if third < 3:
+        return None
+    first, last = values[:third], values[-third:]
+    (low, high, _), (low_after, high_after, _) = median_interval(first), median_interval(last)
+    if low <= high_after and low_after <= high:
+        return 0.0
+    return median(last) / median(first) - 1.0 if median(first) else None
+
+
+def dips(values, share=0.5):
+    """Places of times that stand out of their neighbours' by `share` of the median and more: stalls, not scatter."""
+    middle = median(values) if values else 0.0
+    return [place for place in outliers(values, share=share) if values[place] > middle]

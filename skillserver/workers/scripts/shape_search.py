@@ -45,11 +45,15 @@ def search(space, compute_units=0, max_asks=MAX_ASKS, also=()):
     return (yield from _confirm(seen))
 
 
-def listed(shapes):
-    """Generator for shapes the caller chose: one look at each however short the time, then the same confirmation."""
+def listed(shapes, effort=4, may_stop=False):
+    """Generator for shapes the caller chose: one look at each, then the same confirmation.
+
+    `may_stop`: give up looking when time is short (a grid); else every shape is looked at however long it takes.
+    """
     seen = {}
-    for shape in shapes:
-        seen[shape] = (yield Ask(shape, "listed", 4)).tflops
+    with suppress(Enough):
+        for shape in dict.fromkeys(shapes):
+            yield from _look(shape, "grid" if may_stop else "listed", effort, seen, len(shapes), may_stop)
     return (yield from _confirm(seen))
 
 
@@ -100,14 +104,14 @@ def _refine(space, pool, seen, limit):
         step /= 2.0
 
 
-def _look(shape, phase, effort, seen, limit):
+def _look(shape, phase, effort, seen, limit, may_stop=True):
     if shape in seen:
         return
     if len(seen) >= limit:
         raise Enough
     told = yield Ask(shape, phase, effort)
     seen[shape] = told.tflops
-    if told.hurry:
+    if told.hurry and may_stop:
         raise Enough
 
 
@@ -169,9 +173,9 @@ def whole_waves(space, compute_units):
     if not compute_units:
         return []
     sizes = [size for size in range(TILE, int(space.high) + 1, TILE) if size >= space.low]
-    return [(m, n) for m in sizes for n in sizes if _filled(m * n // TILE_AREA, compute_units) >= FILLED]
+    return [(m, n) for m in sizes for n in sizes if filled(m * n // TILE_AREA, compute_units) >= FILLED]
 
 
-def _filled(tiles, compute_units):
+def filled(tiles, compute_units):
     """The share of unit-slots that do work: 133 tiles on 132 units need two waves and use half."""
     return tiles / float(-(-tiles // compute_units) * compute_units)

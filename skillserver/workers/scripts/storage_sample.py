@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 
+import mounts
 import protocol
 
 BYTES, BUDGET_S = 256 * 2**20, 10.0
@@ -71,7 +72,7 @@ def sample(file, folder, wanted, seconds):
         os.close(direct)
     return {
         "folder": folder,
-        "file_system": file_system(folder),
+        "file_system": mounts.of(folder)["type"],
         "bytes": written,
         "block_bytes": BLOCK,
         "write_gb_s": written / write_s / 1e9,
@@ -81,18 +82,6 @@ def sample(file, folder, wanted, seconds):
         "wrong_blocks": wrong,
         "partial": bool(protocol.stopping()),
     }
-
-
-def file_system(folder):
-    """Its type by the longest mount point above the folder ("nfs4", "tmpfs"), "" when that cannot be read."""
-    try:
-        with open("/proc/self/mounts", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
-            mounts = [line.split()[1:3] for line in file]
-    except OSError:
-        return ""
-    real = os.path.realpath(folder)
-    above = [(len(place), kind) for place, kind in mounts if real == place or real.startswith(place.rstrip("/") + "/")]
-    return max(above)[1] if above else ""
 
 
 def write(file, wanted, seconds):

@@ -3,16 +3,19 @@
     python torch_bandwidth.py --settings '{"devices": ["cpu"], "parts": ["memory", "correctness"], "budget_s": 10}'
 
 Settings: devices (["cpu"], ["cuda:0", "cuda:1"]; default: every accelerator, else the CPU), parts (memory, transfers,
-peers, correctness; default all), budget_s (seconds in all; 20), copy_bytes (of a copy between memories; 256 MiB).
+peers, correctness; default all), budget_s (seconds in all; 20), copy_bytes (of a copy between memories; 256 MiB),
+raw_file (every sample as JSON).
 
-memory: the STREAM triad a = b + s*c over arrays four times the last cache, 3 arrays moved a pass, no write-allocate
-counted; on an accelerator also a copy inside its memory (read + write counted). transfers: host to device and back, from
-pinned and from pageable memory. peers: a copy from each accelerator to each other one. correctness: see exact.py.
-Every rate is bytes / the median time, GB/s = 10^9. Does not know what a good number is.
+memory: the STREAM kernels triad a = b + s*c and copy a = b over arrays four times the last cache, 3 and 2 arrays counted a
+pass, no write-allocate. transfers: host to device and back, from pinned and from pageable memory, one direction at a
+time. peers: a copy from each accelerator to each other one. correctness: see exact.py. Every rate is bytes / the median
+time, GB/s = 10^9. Does not know what a good number is.
 """
 
+import json
 import sys
 import time
+from pathlib import Path
 
 import conditions
 import cores
@@ -30,6 +33,8 @@ LEAST, MOST = 5, 200
 CACHES = 4  # times the last-level cache, as STREAM's rules ask
 ARRAY_BYTES = {"cpu": (64 * 2**20, 2**30), "other": (2**30, 2**30)}  # least and most of one array
 MEMORY_SHARE = 0.1  # of what is free, for one array
+NEEDED = {"transfers": 1, "peers": 2}  # accelerators
+RAW = "seconds_each"
 
 
 class Host:
@@ -43,8 +48,9 @@ class Host:
         self.copy_bytes = int(settings.get("copy_bytes") or COPY_BYTES)
         torch.set_num_threads(cores.usable()["threads"])
         self.budget_s = max(1.0, float(settings.get("budget_s") or BUDGET_S))
-        self.slice_s = self.budget_s / max(1, len(self.parts))
+        self.slice_s = self.budget_s / max(1, len([part for part in self.parts if len(self.accelerators) >= NEEDED.get(part, 0)]))
         self.done, self.skipped = {}, {}
+        self.driver = conditions.driver() if self.devices[0].backend == "cuda" else None
 
     def steps(self):
         """How many slices a part is cut into, so that all of it ends in time."""
@@ -72,7 +78,7 @@ def rate(device, moved, action, seconds):
     if not times:
         return None
     told = samples.summary([moved / each / 1e9 for each in times])
-    return {"gb_s": told["p50"], "p5_gb_s": told["p5"], "p95_gb_s": told["p95"], "n": told["n"]}
+    return {"gb_s": told["p50"], "p5_gb_s": told["p5"], "p95_gb_s": told["p95"], "n": told["n"], RAW: [round(each, 6) for each in times]}
 
 
 def settle(device):
@@ -82,7 +88,7 @@ def settle(device):
 
 
 def memory(_host, device, seconds):
-    """The triad, and a copy where the device has its own memory."""
+    """The triad and a copy inside the device's memory."""
     least, most = ARRAY_BYTES["cpu" if device.kind == "cpu" else "other"]
     wanted = max(least, CACHES * processor.last_cache_bytes()) if device.kind == "cpu" else least
     free = devices.free_bytes(device)
@@ -91,8 +97,7 @@ def memory(_host, device, seconds):
     found = {"array_bytes": 4 * size, "cached": 4 * size < wanted,
              "triad": rate(device, 12 * size, lambda: torch.add(b, c, alpha=3.0, out=a), seconds)}  # fmt: skip
     found["correct"] = bool((a == 7.0).all())
-    if device.kind != "cpu":
-        found["copy"] = rate(device, 8 * size, lambda: a.copy_(b), seconds)
+    found["copy"] = rate(device, 8 * size, lambda: a.copy_(b), seconds)
     return found
 
 
@@ -168,8 +173,25 @@ def measured(host, part):
 def report(host, seen):
     """The payload; also what is known so far."""
     models = {device.name: device.model for device in host.devices}
-    told = {"devices": models, "backend": host.devices[0].backend, **host.done, "skipped": host.skipped, "partial": bool(protocol.stopping())}
-    return dict(told, conditions=dict(seen, torch=torch.__version__, threads=torch.get_num_threads()) if seen else {})
+    told = {"devices": models, "backend": host.devices[0].backend, **without_raw(host.done), "skipped": host.skipped}
+    software = {"torch": torch.__version__, "threads": torch.get_num_threads(), "numa": cores.nodes(), "driver": host.driver}
+    return dict(told, partial=bool(protocol.stopping()), copy_bytes=host.copy_bytes, conditions=dict(seen, **software) if seen else {})
+
+
+def without_raw(value):
+    """The same without every single time."""
+    if isinstance(value, dict):
+        return {name: without_raw(item) for name, item in value.items() if name != RAW}
+    return [without_raw(item) for item in value] if isinstance(value, list) else value
+
+
+def keep_raw(name, host):
+    """Everything that was measured as JSON, written aside and renamed."""
+    if not name:
+        return
+    aside = Path(name + ".part")
+    aside.write_text(json.dumps([{"part": part, "found": found} for part, found in host.done.items()]))
+    aside.replace(name)
 
 
 def main(argv=None):
@@ -186,6 +208,7 @@ def main(argv=None):
             break
         protocol.progress(number, len(host.parts), "{0} of {1} devices".format(part, len(host.devices)), partial=report(host, {}))
         measured(host, part)
+    keep_raw(settings.get("raw_file"), host)
     protocol.result(report(host, watch.close()))
 
 
