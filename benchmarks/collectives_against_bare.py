@@ -25,7 +25,7 @@ from typing import Any
 SCRIPTS = Path(__file__).resolve().parent.parent / "skillserver/workers/scripts"
 PROMISE = 0.15
 NAMES = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "send_recv", "barrier"]
-PIPELINES = {"broadcast", "reduce", "send_recv"}  # a rank may begin the next call before the others ended this one
+PIPELINES = {"all_to_all", "broadcast", "reduce", "send_recv"}  # a rank may begin the next call before the others ended this one
 
 
 def plain_call(name: str, size: int) -> Callable[[], Any]:

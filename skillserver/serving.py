@@ -11,6 +11,7 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import logging
+import signal
 import socket
 import sys
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from typing import Any
 from mcp.server import MCPServer
 from mcp.server.transport_security import TransportSecuritySettings
 
+from skillserver.cluster import slurm_submit
 from skillserver.errors import BadRequest, NotHere
 
 MIN_TOKEN = 16  # characters; below that a token can be guessed
@@ -79,6 +81,7 @@ def over_stdio(server: MCPServer[None]) -> None:
     """Serve one client until it closes our stdin. Raises NotHere when whoever started us gave us none."""
     if sys.stdin is None or sys.stdout is None:
         raise NotHere("no_stdio", "stdin or stdout is closed", next="start it from an MCP client, or serve --http")
+    signal.signal(signal.SIGTERM, slurm_submit.cancel_followed)  # a client that loses patience; workers of this host end with us anyway
     server.run("stdio")
 
 

@@ -19,6 +19,8 @@ UNSEEN = 97  # exit status of a node that cannot see the run folder
 MARGIN_S = 60.0  # SLURM looks at time limits about every half minute, and srun needs its own seconds
 OUTPUT = "slurm.out"  # of the batch script, in the run folder
 ENDED = "ended"  # written when srun is done, with its exit status
+ALIVE = "alive"  # written anew, while somebody follows the job
+UNFOLLOWED_S = 180  # a file may look old for a minute over NFS
 # "$@" is the node's command. bash outlives it also when told to end, for the worker then still says what it has.
 NODE = f"""host=${{SLURMD_NODENAME:-$(uname -n)}}
 if ! cd -- "$RUN" 2>/dev/null || ! [ -r settings.json ]; then
@@ -37,18 +39,32 @@ exit "$status\""""
 RENDEZVOUS = """first=$(scontrol show hostnames "${SLURM_STEP_NODELIST:-$SLURM_JOB_NODELIST}")
 export MASTER_ADDR="${first%%[[:space:]]*}" MASTER_PORT="$((15000 + (SLURM_JOB_ID * 16 + SLURM_STEP_ID) % 15000))" # below the ephemeral ports
 """
+STEP = """exec 3<&0 # a step ends with whoever started it
+{ [[ $watched != stdin ]] || { cat <&3; kill -TERM "$pid"; }; } >/dev/null 2>&1 &
+"""
+JOB = """{ # a job ends when nobody follows it any more: the server was killed, or its host is gone
+    seen= since=$SECONDS
+    while sleep "$(((UNFOLLOWED + 9) / 10))" >/dev/null 2>&1; do
+        beat=$(cat "$RUN/alive" 2>/dev/null)
+        [[ $beat == "$seen" ]] || { seen=$beat; since=$SECONDS; }
+        if ((SECONDS - since > UNFOLLOWED)); then
+            echo "skillserver: nobody has followed this job for $((SECONDS - since)) s"
+            kill -TERM "$pid"
+            break
+        fi
+    done
+} &
+watcher=$!
+"""
 FOLLOW = """# this script outlives the nodes also when told to end: their last words are collected
 trap 'kill -TERM "$pid" 2>/dev/null' TERM
 watched=${SKILLSERVER_WATCHED:-}
 unset SKILLSERVER_WATCHED
 srun "${step[@]}" bash -c "$node" node "${command[@]}" &
 pid=$!
-if [[ $watched == stdin ]]; then # a step ends with whoever started it
-    exec 3<&0
-    { cat <&3; kill -TERM "$pid"; } >/dev/null 2>&1 &
-fi
-wait "$pid"; status=$?
+{watch}wait "$pid"; status=$?
 while kill -0 "$pid" 2>/dev/null; do wait "$pid"; status=$?; done # a trapped signal interrupts wait
+[[ -z ${watcher:-} ]] || kill "$watcher" 2>/dev/null
 echo "$status" >"$RUN/ended.$START.part" && mv "$RUN/ended.$START.part" "$RUN/ended.$START"
 exit "$status\""""
 
@@ -110,5 +126,6 @@ def _body(batch: Batch) -> list[str]:
         "# a step of an exclusive job gets no GPU by itself",
         'IFS=, read -ra gpus <<<"${SLURM_JOB_GPUS:-}"',
         '((${#gpus[@]} == 0)) || step+=(--gres="gpu:${#gpus[@]}")',
-        FOLLOW,
+        *([] if batch.inside else [f"UNFOLLOWED={UNFOLLOWED_S}"]),
+        FOLLOW.replace("{watch}", STEP if batch.inside else JOB),
     ]  # fmt: skip

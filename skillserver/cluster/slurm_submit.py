@@ -10,8 +10,10 @@ is no end of the job: the look is then None. Knows nothing of what a job does.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import signal
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -23,10 +25,13 @@ from skillserver.cluster.slurm_text import expand
 from skillserver.errors import BadRequest, NotHere, TooLong, WorkerFailed
 
 DEADLINE_S = 30.0
+CANCEL_S = 5.0
 NEEDED = ("sbatch", "srun", "scontrol", "scancel")
 SUBMITTED = re.compile(r"^(\d+)(?:;\S+)?\s*$", re.M)
 UNKNOWN = re.compile(r"Invalid job id|slurm_load_jobs error: Invalid", re.I)
 HUMANS = re.compile(r"partition|account|qos|quality of service", re.I)
+
+followed: set[str] = set()  # jobs of this process that have not ended
 
 
 def missing() -> str:
@@ -68,6 +73,14 @@ def accounted(job: str) -> Job | None:
     """The job with its steps from sacct; None where the site keeps no accounts, or they lag behind."""
     told = processes.run_with_deadline(["sacct", "-P", "-j", job, "-o", SACCT_COLUMNS], DEADLINE_S)
     return slurm_tables.read(told.stdout).jobs.get(job) if told.rc == 0 else None
+
+
+def cancel_followed(_number: int = 0, _frame: object = None) -> None:
+    """End the jobs that this process follows, then this process: a handler for SIGTERM, which leaves no time for more."""
+    if followed:
+        processes.run_with_deadline(["scancel", *followed], CANCEL_S)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def cancel(job: str) -> str:

@@ -2,7 +2,8 @@
 
 Memory is bounded: of each signature the first hits are kept and the rest counted. Lines that look alike but for their
 digits are judged once, so a training log of gigabytes costs little more than reading it. A message that a terminal
-wrapped is tried together with the line before it. Knows prefixes of ranks, clocks and hosts; not what causes what.
+wrapped is tried together with the line before it. Program text that holds a message is no hit; a warning is a mild one.
+Knows prefixes of ranks, clocks and hosts; not what causes what.
 
 >>> seen = collect(reading.of_text("[rank3]: RuntimeError: CUDA error: device-side assert triggered"))
 >>> [(hit.signature.id, hit.line, hit.rank) for hit in seen.hits["device_side_assert"]]
@@ -16,7 +17,7 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from skillserver.diagnose import signatures
+from skillserver.diagnose import levels, signatures
 from skillserver.diagnose.reading import Piece
 from skillserver.diagnose.signatures import FALLBACK, Found, Signature
 
@@ -25,6 +26,7 @@ KEPT_WATCHDOG = 5_000
 FULL = 1_000  # characters of a line kept for reading its fields
 SHOWN = 200
 AFTER = 4  # lines after a hit: an allocator message may be broken over several
+IGNORED_LINES = 40  # of a traceback that Python prints below `Exception ignored in`
 SHAPES = 20_000  # known shapes of lines
 LONGEST_PAIR = 1_000  # bytes of two shapes that are remembered together
 NARROWEST, WIDEST = 40, 260  # a wrapped line is about as long as a terminal is wide
@@ -48,7 +50,7 @@ SUMMARY_FIELD = re.compile(r"^\s{0,8}(rank|exitcode|host|time)\s{0,12}: (-?\d+|\
 
 @dataclass(slots=True)
 class Hit:
-    """A signature in a line. `moment` counts on `clock` (glog, iso, uptime) only; `after` are the next lines."""
+    """A signature in a line. `moment` counts on `clock` (glog, iso, uptime) only; `after` are the next lines; `mild`: the program went on."""
 
     signature: Signature
     line: int
@@ -62,6 +64,7 @@ class Hit:
     clock: str
     moment: float
     after: list[str] = field(default_factory=list)
+    mild: bool = False
 
 
 @dataclass
@@ -94,9 +97,11 @@ class _Collector:
         self._apart: set[tuple[bytes, bytes]] = set()  # shapes of neighbours that say nothing together
         self._open: list[Hit] = []
         self._summary_left = 0
+        self._ignored = 0  # lines that may still belong to an exception Python ignored
 
     def add(self, piece: Piece) -> None:
         self.seen.lines = piece.line
+        self._ignored = IGNORED_LINES if levels.IGNORED in piece.text else max(0, self._ignored - 1)
         if self._open or self._summary_left or SUMMARY in piece.text:
             self._feed(piece.text)
         if not self._is_quiet(piece.text):
@@ -120,14 +125,17 @@ class _Collector:
         return quiet
 
     def _judge(self, piece: Piece) -> None:
-        found = list(signatures.matches(piece.text))
+        found = [each for each in signatures.matches(piece.text) if not levels.quoted(piece.text, each.match.start())]
         for each in found:
             self._keep(each, piece)
         explained = bool(found) or self._wrapped(piece)
-        if not explained and (exception := signatures.exception(piece.text)):
+        exception = signatures.exception(piece.text)
+        if exception and not explained and not self._ignored and not levels.quoted(piece.text, exception.match.start("name")):
             self._keep(exception, piece)
         elif not explained and len(self.seen.alarming) < 20 and ALARM.search(piece.text):
             self.seen.alarming.append(piece.text[:SHOWN].strip())
+        if exception:
+            self._ignored = 0
         self._previous = (piece, explained, False)
 
     def _wrapped(self, piece: Piece) -> bool:
@@ -172,8 +180,11 @@ class _Collector:
         kept = self.seen.hits.setdefault(name, [])
         if name == FALLBACK and len(kept) >= KEPT:
             del kept[KEPT // 2]  # the fatal exception is the last one, the telling one may be the first
+        hit = _hit(found, piece, bool(self._ignored))
+        if len(kept) == KEPT and kept[-1].mild and not hit.mild:
+            kept.pop()  # what ended something is worth more than the fiftieth warning
         if len(kept) < (KEPT_WATCHDOG if name == "nccl_watchdog_timeout" else KEPT):
-            kept.append(_hit(found, piece))
+            kept.append(hit)
             if len(kept) <= 5:
                 self._open.append(kept[-1])
 
@@ -198,13 +209,15 @@ def shape_of(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass").translate(None, DIGITS)
 
 
-def _hit(found: Found, piece: Piece) -> Hit:
+def _hit(found: Found, piece: Piece, ignored: bool) -> Hit:
     clock, moment = _time(piece.text)
+    signature = found.signature
     return Hit(
-        signature=found.signature, line=piece.line, text=_shown(piece.text, found.match), full=piece.text[:FULL],
+        signature=signature, line=piece.line, text=_shown(piece.text, found.match), full=piece.text[:FULL],
         fields={name: value for name, value in found.match.groupdict().items() if value},
         rank=_first(RANK.search(piece.text[:300])), local_rank=_first(LOCAL_RANK.search(piece.text[:300])),
         host=_word(HOST.search(piece.text[:200])), peer=_word(PEER.search(piece.text)), clock=clock, moment=moment,
+        mild=ignored or (not signature.any_level and levels.mild(piece.text, found.match.start())),
     )  # fmt: skip
 
 

@@ -23,6 +23,7 @@ from skillserver.diagnose.reading import Piece
 
 Likelihood = Literal["certain", "likely", "possible"]
 SHOWN_CAUSES = 5
+WARNED_ONLY = "only as a warning, retry or note: the program may well have gone on"
 NAMED = 40  # further signatures named by id
 CAPS = ((3, 3, 3, 3), (2, 2, 2, 1), (1, 1, 1, 0))  # evidence, remedies, checks, usual causes for the 1st, 2nd, further
 
@@ -42,6 +43,7 @@ class Cause(BaseModel):
     checks: list[str] = Field(default_factory=list, description="commands that tell the usual causes apart")
     remedy: list[str] = Field(default_factory=list)
     sections: list[str] = Field(default_factory=list, description="ids for read_knowledge")
+    mild: bool = Field(default=False, exclude=True, description="only warned of: the program went on")
 
 
 class Explanation(BaseModel):
@@ -92,9 +94,10 @@ def _suspects(seen: Collected) -> list[Suspect]:
         signature = signatures.by_id()[name]
         if not hits or (signature.only_with and not present & set(signature.only_with)):
             continue
-        hits = sorted(hits, key=lambda hit: (hit.moment if timed else 0.0, hit.line))
+        hits = sorted(hits, key=lambda hit: (hit.mild, hit.moment if timed else 0.0, hit.line))
         place = (hits[0].moment if timed else 0.0, hits[0].line)
-        found.append(_read(Suspect(signature, hits, seen.counts[name], place, signature.confidence)))
+        mild = hits[0].mild and signature.kind not in ("hardware", "circumstance")
+        found.append(_read(Suspect(signature, hits, seen.counts[name], place, signature.confidence, mild=mild)))
     return found
 
 
@@ -160,6 +163,8 @@ def _summary(seen: Collected, suspects: list[Suspect], rank: int | None, source:
     first = f"; rank {rank} failed first ({source})" if rank is not None and source.startswith("torchrun's root") else ""
     if top.role == "victim":
         return f"Only consequences are in this log: {top.title or top.signature.title} ({where}). The cause stands in the log of another process."
+    if top.mild:
+        return f"Nothing in this log says what ended it; it only warns: {top.title or top.signature.title} ({where})."
     unsure = " (nothing here says why)" if top.signature.kind == "symptom" and not top.reading else ""
     return f"{top.title or top.signature.title} ({where}){unsure}{first}{follow}."
 
@@ -168,9 +173,10 @@ def _cause(suspect: Suspect, caps: tuple[int, int, int, int]) -> Cause:
     signature, (evidence, remedies, checks, usual) = suspect.signature, caps
     confidence = round(min(max(suspect.confidence, 0.01), 0.99), 2)
     follows = [f"follows from {suspect.explained_by}"] if suspect.explained_by else []
+    follows += [WARNED_ONLY] if suspect.mild else []
     return Cause(
         id=signature.id, title=suspect.title or signature.title, confidence=confidence, likelihood=_likelihood(confidence),
-        role=suspect.role, meaning=signature.meaning, reading=follows + suspect.reading,
+        role=suspect.role, mild=suspect.mild, meaning=signature.meaning, reading=follows + suspect.reading,
         evidence=_evidence(suspect, evidence), usual=[] if suspect.remedies else signature.causes[:usual],  # the numbers were judged
         checks=signature.checks[:checks], remedy=(suspect.remedies or signature.remedies)[:remedies],
         sections=topics.sections(signature.topic),

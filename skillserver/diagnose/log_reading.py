@@ -144,7 +144,9 @@ class _Reader:
     """The families, a run for each that read something, and which shapes of lines are known to be harmless."""
 
     def __init__(self) -> None:
-        self._families: list[Family] = [Pipes(), *(Words(name, parse) for name, parse in words.FORMATS), Blocks(), Dicts(), DeepSpeed(), Table()]
+        self._families: list[Family] = [Pipes(), *(Words(name, parse) for name, parse in words.FORMATS), Blocks(), Dicts(), DeepSpeed()]
+        self._table = Table()
+        self._families.append(self._table)
         self._loose = Words("key_value", words.loose)
         self._runs: dict[int, Run] = {}
         self._quiet: set[bytes] = set()
@@ -174,9 +176,13 @@ class _Reader:
             if shapes[at] in quiet and not self._families[0].gathers:
                 continue  # known since
             yield from self._pass_over(block.line, texts, passed, at)
-            passed = at + 1
+            passed, headers = at + 1, self._table.headers
             if texts[at] and not texts[at].isspace():
                 yield from self._single(Piece(block.line + at, texts[at]))
+            if self._table.headers > headers:  # and with it what the rest of the block means
+                for piece in reading.pieces((Block(block.line + passed, texts[passed:], True),)):
+                    yield from self._single(piece)
+                return
         yield from self._pass_over(block.line, texts, passed, len(texts))
 
     def _pass_over(self, first_line: int, texts: list[str], start: int, end: int) -> Iterator[Piece]:
@@ -237,6 +243,7 @@ class _Reader:
         self._shape = shape_of(text)
         if self._shape in self._quiet:
             return False
+        headers = self._table.headers
         for place in range(1, len(self._families)):
             family = self._families[place]
             record = family.read(text)
@@ -244,6 +251,8 @@ class _Reader:
                 self._families.insert(0, self._families.pop(place))
                 self._take(family, record, piece)
                 return not family.late
+        if self._table.headers > headers:
+            self._quiet.clear()  # lines that were harmless before may be its rows
         return self._strong < ENOUGH and "oss" in text and self._take_loose(piece)
 
     def _take_loose(self, piece: Piece) -> bool:

@@ -92,7 +92,7 @@ def _errors(log: Log) -> list[Finding]:
     found = []
     for cause in log.errors.causes if log.errors else []:
         place = next((LINE.match(line) for line in cause.evidence if LINE.match(line)), None)
-        if cause.role != "culprit" or cause.id in OWN or place is None or cause.confidence < 0.3:
+        if cause.role != "culprit" or cause.mild or cause.id in OWN or place is None or cause.confidence < 0.3:
             continue
         found.append(_error(log, cause, int(place[1])))
     return found[:3]
@@ -178,7 +178,7 @@ def _gaps(log: Log) -> list[Finding]:
 def _silence(log: Log) -> list[Finding]:
     """No report for long at the end, while dated lines still come and nobody said that the job ended."""
     run, last_line = log.run, log.run.lines[-1]
-    if log.errors and any(cause.role == "culprit" for cause in log.errors.causes):
+    if log.errors and any(cause.role == "culprit" and not cause.mild for cause in log.errors.causes):
         return []
     if any(event.kind in ("left", "finished", "idle") and event.line > last_line for event in log.events):
         return []
@@ -226,7 +226,7 @@ def _ending(log: Log) -> list[Finding]:
 def _vanished(log: Log) -> list[Finding]:
     """A watcher says that nothing runs, and the run said nothing about its end."""
     idle = [event for event in log.events if event.kind == "idle" and event.line > log.run.lines[-1]]
-    if not idle or log.errors:
+    if not idle or (log.errors and any(not cause.mild for cause in log.errors.causes)):
         return []
     return [Finding(
         code="idle", severity="warning", subject="end of the job", step=log.run.steps[-1], evidence=[idle[0].text[:120]], count=len(idle),

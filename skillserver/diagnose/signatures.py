@@ -59,6 +59,8 @@ class Signature(tables.Record):
     variants: list[Sample] = Field(default_factory=list)
     xid: XidClass | None = None
     late: bool = False
+    any_level: bool = False
+    aside: bool = False
     derived: bool = False
 
 

@@ -185,9 +185,9 @@ class Manager:
             return job.record
         record = await self._known(job_id)
         if record.state == "elsewhere":
-            raise NotHere(
-                "job_elsewhere", f"{job_id} runs on host {record.host}", next=f"cancel it there, or end process {record.pid} on {record.host}"
-            )
+            slurm = f", or scancel {record.slurm_job_id}" if record.slurm_job_id else ""
+            raise NotHere("job_elsewhere", f"{job_id} runs on host {record.host}",
+                          next=f"cancel it there, or end process {record.pid} on {record.host}{slurm}")  # fmt: skip
         if record.state != "running":
             return record
         await _end_foreign(record)

@@ -145,7 +145,8 @@ def _refusals(plan: Plan, busy_matters: bool) -> list[SkillError]:
                              next="ask for less time, or ask your user to start the server with --max-minutes"))  # fmt: skip
     if not allowed.login_node and (why := login_node()):
         found.append(NotHere("login_node", f"{why}; heavy work does not belong on a login node",
-                             next="start it inside an allocation (salloc), or ask your user for a server with --allow-login-node"))  # fmt: skip
+                             next="pass nodes=1 where the tool has it, which goes through SLURM; start it inside an allocation (salloc); "
+                                  "or ask your user for a server with --allow-login-node"))  # fmt: skip
     taken = ((name, device_locks.holder(name)) for name in plan.device.locks)
     found += [device_locks.refusal(name, who) for name, who in taken if who is not None]
     if busy_matters and not allowed.busy and not found and (busy := gpus_here.busy(plan.device)):

@@ -29,6 +29,7 @@ def answer(payload: Document) -> Document:
         "findings": [finding.model_dump(exclude_defaults=True) for finding in findings.worst_first(found)],
         "conditions": {"worker": payload.get("worker"), "limit_s": payload["limit_s"], "env": _variables(payload)},
         "sections": topics.sections("nccl_interfaces", "rendezvous"),
+        "of_all": True,  # each rank joined what all saw
         **told,
         "skipped": [*told["skipped"], NOT_TESTED],
     }

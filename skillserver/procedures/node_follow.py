@@ -23,6 +23,7 @@ from skillserver.cluster.slurm_records import Job
 from skillserver.cluster.slurm_text import ENDED, expand
 from skillserver.errors import NotHere, SkillError, TooLong, WorkerFailed
 from skillserver.jobs import manager
+from skillserver.jobs.store import now
 from skillserver.procedures import node_files
 from skillserver.procedures.node_files import NodeAnswer
 
@@ -89,6 +90,11 @@ class Run:
         """The error of a node that cannot see the run folder."""
         return f"it cannot see {self.folder}: set SKILLSERVER_HOME to a folder that all nodes share"
 
+    def beat(self) -> None:
+        """Say that somebody follows; without it for some minutes the job ends by itself."""
+        with contextlib.suppress(OSError):
+            (self.folder / slurm_batch.ALIVE).write_text(now())
+
     async def report(self, waiting: str) -> None:
         """Progress, and the best so far kept."""
         told = self.answers()
@@ -107,16 +113,24 @@ async def as_job(run: Run, file: Path, env: Mapping[str, str]) -> Document:
     """Submit and follow. Raises the refusal of sbatch, or WorkerFailed and its kin for an end that left nodes without an answer."""
     handle = run.handle
     await _submitted(run, file, env)
+    slurm_submit.followed.add(run.job_id)
     handle.record.slurm_job_id = run.job_id
     handle.say(f"SLURM job {run.job_id}")
     handle.save()
     try:
         job = await _followed(run)
         return await _judged(run, job)
-    except BaseException as problem:
-        if not isinstance(problem, SkillError) or run.ended_by_another():
+    except SkillError:
+        if run.ended_by_another():
             await _cancelled(run)
+        elif handle.partial is None and (left := run.payload({"job_id": run.job_id}))["answers"]:
+            handle.keep(left | {"partial": True})
         raise
+    except BaseException:
+        await _cancelled(run)
+        raise
+    finally:
+        slurm_submit.followed.discard(run.job_id)
 
 
 async def _submitted(run: Run, file: Path, env: Mapping[str, str]) -> None:
@@ -136,6 +150,7 @@ async def _followed(run: Run) -> Job:
     began = answered = clock()
     reasons: dict[str, float] = {}
     while True:
+        run.beat()
         job = await asyncio.to_thread(slurm_submit.look, run.job_id)
         if job is None and clock() - answered > CONTROLLER_S:
             raise TooLong("slurm_silent", f"SLURM has not answered for {CONTROLLER_S:.0f} s; job {run.job_id} may still run",

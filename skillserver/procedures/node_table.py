@@ -23,10 +23,9 @@ from skillserver.measure.history import Kept, Metric
 
 Document = dict[str, Any]
 Values = Callable[[Document], Mapping[str, Metric]]
-SHOWN = 64  # nodes in an answer; the file holds all
+SHOWN = 32  # rows in an answer; the run folder holds all
 MOST_FINDINGS = 16
 NAMED = 8
-RANK = {"critical": 0, "warning": 1, "unknown": 2, "ok": 3}
 
 
 def joined(nodes: list[str], answers: Mapping[str, Document], errors: Mapping[str, str], silent: Mapping[str, str], values: Values,
@@ -43,15 +42,16 @@ def joined(nodes: list[str], answers: Mapping[str, Document], errors: Mapping[st
     odd = {finding.subject: finding for finding in compared.findings if finding.code == "odd_node"}
     columns = [_column(row, numbers, whole) for row in compared.rows]
     rows = [_row(node, answers.get(node), numbers.get(node, {}), errors.get(node, "") or silent.get(node, ""), odd, cut) for node in nodes]
-    rows = [row | ({"state": "never answered"} if row["node"] in silent else {}) for row in rows]
-    table = {"nodes": len(nodes), "answered": len(whole), "columns": columns, "rows": rows[:SHOWN], "outliers": sorted(odd),
+    rows = _shown([row | ({"state": "never answered"} if row["node"] in silent else {}) for row in rows], columns)
+    table = {"nodes": len(nodes), "answered": len(whole), "columns": columns, "rows": rows, "outliers": sorted(odd),
              "failed": sorted(errors), "cut_short": sorted(set(answers) - set(whole) - set(errors)), "never_answered": sorted(silent)}  # fmt: skip
     whole_run = not (silent or errors or any(node in cut or one.get("partial") for node, one in answers.items()))
     judged = len(whole) >= history.FEWEST or any(answer.get("verdict") == "ok" for answer in answers.values())
+    more = [f"{len(nodes) - SHOWN} more rows: every node's answer lies in samples_file"] if len(nodes) > SHOWN else []
     told = _agreed(list(answers.values()))
     told |= {"verdict": findings.verdict(found, judged=judged), "reason": _reason(table, columns, found), "table": table,
              "findings": [one.model_dump(exclude_defaults=True) for one in findings.worst_first(found)[:MOST_FINDINGS]],
-             "partial": not whole_run, "skipped": [*compared.skipped, *_lines(answers, "skipped")][:12],
+             "partial": not whole_run, "skipped": [*more, *compared.skipped, *_lines(answers, "skipped")][:12],
              "sections": [*_lines(answers, "sections"), *(topics.sections("odd_node") if compared.findings else [])]}  # fmt: skip
     return told
 
@@ -95,6 +95,14 @@ def _row(node: str, answer: Document | None, numbers: Mapping[str, Metric], erro
     return told | ({"error": error[:300]} if error else {})
 
 
+def _shown(rows: list[Document], columns: list[Document]) -> list[Document]:
+    """All rows of few nodes; of many those to look at: without a whole answer, outliers, then the lowest of the first column."""
+    if len(rows) <= SHOWN:
+        return rows
+    first = columns[0]["name"] if columns else ""
+    return sorted(rows, key=lambda row: (row["state"] == "done" and "outlier" not in row, row.get(first, 0.0)))[:SHOWN]
+
+
 def _missing(errors: Mapping[str, str], silent: Mapping[str, str], asked: int) -> list[Finding]:
     found = [Finding(code="node_failed", severity="warning", subject=_names(who),
                      evidence=[why[:300]], reason="Its run ended without a result; the others are compared without it.", count=len(who),
@@ -121,7 +129,10 @@ def _grouped(errors: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def _of_nodes(answers: Mapping[str, Document]) -> list[Finding]:
-    """The nodes' own findings; the same one of several nodes is told once, with its nodes."""
+    """The nodes' own findings; the same one of several nodes is told once, with its nodes. Answers `of_all` nodes name them themselves."""
+    if all(answer.get("of_all") for answer in answers.values()):
+        every = [Finding(**said) for answer in answers.values() for said in answer.get("findings", [])]
+        return list({(one.code, one.subject): one for one in reversed(every)}.values())[::-1]
     groups: dict[tuple[str, str, str], list[tuple[str, Finding]]] = {}
     for node, answer in answers.items():
         for said in answer.get("findings", []):

@@ -65,6 +65,8 @@ async def each_node(*, tool: str, arguments: Document, nodes: int, values: node_
     `limit_s` is the tool's own limit. Raises as `run_on_nodes`, and a failed run's own error when no node gave anything.
     """
     allowed = permissions.current()
+    if python and profiles.chosen(python) is None:
+        interpreters.candidates(python)  # what may not be named here may not be named there
     given = {name: value for name, value in (arguments | {"python": python}).items() if value not in (None, "")}
     settings = {"tool": tool, "arguments": given, "home": str(manager.default.store.home), "busy": allowed.busy, "max_minutes": limit_s / 60 + 1,
                 "pythons": allowed.pythons, "profiles": {name: [one.prefix, one.env_file] for name, one in allowed.profiles.items()}}  # fmt: skip
@@ -107,8 +109,7 @@ class Plan:
         kept = {name: value for name, value in environment(spec).items()
                 if name not in OF_THIS_HOST and (inside or name == "SLURM_CONF" or not name.startswith("SLURM_"))}  # fmt: skip
         kept |= {name: os.environ[name] for name, flag in SITE_DEFAULTS.items() if name in os.environ and not getattr(self.allowed, flag)}
-        kept |= {"OMP_NUM_THREADS": os.environ["OMP_NUM_THREADS"]} if "OMP_NUM_THREADS" in os.environ else {}
-        return kept | ({"PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)} if self.asked.module else {})
+        return kept | ({"OMP_NUM_THREADS": os.environ["OMP_NUM_THREADS"]} if "OMP_NUM_THREADS" in os.environ else {})
 
 
 def allocation() -> str:

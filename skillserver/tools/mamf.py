@@ -18,6 +18,7 @@ from pydantic import AfterValidator, BaseModel, Field
 
 from skillserver import drawing
 from skillserver.contract import tool
+from skillserver.errors import BadRequest
 from skillserver.procedures import judged_mamf, mamf_request, node_table, on_nodes
 from skillserver.procedures.guarded_run import run_guarded
 from skillserver.tools.run_results import SAMPLES, STARTUP_S, Detail, DryRun, Nodes, Python, RunResult, Wait, fields
@@ -96,16 +97,23 @@ async def run_mamf(
     """
     asked = mamf_request.Asked(device, dtype, layout, budget_s, shapes, grid, model, extra)
     arguments = {name: value for name, value in vars(asked).items() if value}
-    if nodes:
-        record = await on_nodes.each_node(tool="run_mamf", arguments=arguments, nodes=nodes, values=node_table.of_matmul, python=python,
-                                          limit_s=1.3 * budget_s + STARTUP_S, wait_s=wait_s, dry_run=dry_run)  # fmt: skip
-        return MamfResult.model_validate(fields(record, dry_run, detail))
     request = await asyncio.to_thread(mamf_request.build, asked)
+    limit_s = 1.3 * budget_s + request.startups * STARTUP_S
+    if nodes:
+        return await _on_nodes(nodes, arguments, limit_s, plot, wait_s=wait_s, python=python, dry_run=dry_run)
     if plot:
         drawing.wanted(plot)
     record = await run_guarded(tool="run_mamf", arguments=arguments, script=request.script, settings=request.settings | {"raw_file": SAMPLES},
                                shape=partial(judged_mamf.answer, request=request, plot=plot), device=device, wait_s=wait_s, python=python or None,
-                               limit_s=1.3 * budget_s + request.startups * STARTUP_S, dry_run=dry_run)  # fmt: skip
+                               limit_s=limit_s, dry_run=dry_run)  # fmt: skip
     if dry_run and record.result is not None:
         record.result |= {"foreseen": request.foreseen}
     return MamfResult.model_validate(fields(record, dry_run, detail))
+
+
+async def _on_nodes(nodes: int, arguments: dict[str, Any], limit_s: float, plot: str, **more: Any) -> MamfResult:
+    """The table of many nodes."""
+    if plot:
+        raise BadRequest("plot_of_one_host", "plot draws the trials of one host, and nodes gives a table", next="leave plot or nodes out")
+    record = await on_nodes.each_node(tool="run_mamf", arguments=arguments, nodes=nodes, values=node_table.of_matmul, limit_s=limit_s, **more)
+    return MamfResult.model_validate(fields(record, more["dry_run"], detail=False))

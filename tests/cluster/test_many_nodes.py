@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -192,6 +193,34 @@ def test_a_server_that_ends_cancels_its_jobs(tmp_path: Path) -> None:
     record = asyncio.run(scenario())
     assert shell("squeue", "-h", "-t", "RUNNING,PENDING") == ""
     assert Store().load(record.job_id).state == "cancelled"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["terminated", "killed"])
+def test_a_server_that_is_ended_from_outside_leaves_no_job(tmp_path: Path, number: signal.Signals) -> None:
+    script = tmp_path / "server.py"
+    script.write_text(f"""
+import asyncio, signal, sys
+sys.path.insert(0, {str(HERE)!r})
+import test_many_nodes as t
+from skillserver.cluster import slurm_submit
+
+async def main():
+    signal.signal(signal.SIGTERM, slurm_submit.cancel_followed)
+    t.permissions.grant(t.Permissions(max_nodes=4))
+    t.slurm_batch.UNFOLLOWED_S = 3
+    async with t.manager.keeping():
+        await t.begun(1, t.Path({str(tmp_path / "mark")!r}), 1)
+        print("begun", flush=True)
+        await asyncio.sleep(100)
+
+asyncio.run(main())
+""")
+    with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout
+        assert server.stdout.readline() == "begun\n"
+        assert shell("squeue", "-h", "-t", "RUNNING", "-o", "%T") == "RUNNING"
+        server.send_signal(number)
+    asyncio.run(until(lambda: shell("squeue", "-h", "-t", "RUNNING,PENDING") == ""))
 
 
 def test_what_happens_to_a_job_is_told_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

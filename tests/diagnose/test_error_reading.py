@@ -39,7 +39,7 @@ def test_a_very_long_line_comes_in_overlapping_pieces() -> None:
 
 @pytest.mark.parametrize("at", [100, 7_900, 8_000, 262_100, 500_000])
 def test_a_message_anywhere_in_a_line_without_end_is_found(at: int) -> None:
-    text = "x" * at + " DUE TO TIME LIMIT " + "x" * 300_000
+    text = "x" * at + " CANCELLED DUE TO TIME LIMIT " + "x" * 300_000
     assert explain.explain(reading.of_text(text)).causes[0].id == "slurm_time_limit"
 
 

@@ -145,6 +145,19 @@ GOLDEN = [  # (question, sections that answer it)
         ["training/cost#order-of-throughput-work", "debugging/hangs#slow-or-hung", "debugging/gpu-faults#throttling-and-clocks"],
     ),
     ("NCCL 超时 怎么调大", ["debugging/hangs#nccl-watchdog-timeout", "debugging/hangs#timeouts-what-to-set"]),
+    (
+        "my edit has no effect which copy of the package is imported",
+        ["debugging/methodology#am-i-editing-the-code-that-runs", "debugging/python#which-copy-of-a-package-is-imported"],
+    ),
+    ("which commit broke it", ["debugging/methodology#find-the-breaking-commit-with-git-bisect"]),
+    ("sbatch script reports success although python failed in a pipe", ["debugging/unix-tools#set-euo-pipefail-what-each-stops"]),
+    ("memory_summary KeyError on a machine without GPU", ["debugging/memory#memory-summary-how-to-read-it"]),
+    ("torch.profiler says 100 ms but the step takes a second", ["debugging/profiling#when-torchprofiler-does-not-explain-it"]),
+    ("how to stop in pdb on one rank under torchrun", ["debugging/python#pdb-on-one-rank-distbreakpoint"]),
+    ("CPU program takes GPU memory on GB300", ["debugging/memory#coherent-memory-gh200-gb300-dgx-spark"]),
+    ("程序卡住了 用什么工具看", ["debugging/methodology#the-three-classic-tools-py-spy-strace-gdb"]),
+    ("进程被杀 没有报错", ["debugging/unix-tools#dmesg-why-did-the-process-vanish"]),
+    ("反向传播 OOM 找不到代码行", ["debugging/pytorch#error-in-backward-find-the-forward-line"]),
 ]
 
 

@@ -108,3 +108,12 @@ def test_contents_list_pages_and_the_sections_of_a_chapter() -> None:
     assert sections.contents(pages) == "- `training/memory` Memory: What fills it.\n- `hardware/gpu` GPUs"
     assert sections.contents(pages, "hardware", depth=2) == "- `hardware/gpu` GPUs"
     assert "  - `training/memory#again-2` Again" in sections.contents(pages, "training", depth=2)
+
+
+def test_a_step_of_a_longer_way_is_searched_by_its_lead_and_listed_in_its_chapter_by_title() -> None:
+    text = "---\ntitle: Day 1\nsummary: First.\npart_of: path/overview\n---\nLead.\n\n## Try\nIt.\n"
+    pages = [sections.parse("path/overview", "# The path\n\n## Days\nOne.\n"), sections.parse("path/day-01", text)]
+    assert [(section.id, section.searched) for page in pages for section in page.sections] == [
+        ("path/overview", True), ("path/overview#days", True), ("path/day-01", True), ("path/day-01#try", False)]  # fmt: skip
+    assert sections.contents(pages) == "- `path/overview` The path"
+    assert sections.contents(pages, "path", depth=2) == "- `path/overview` The path\n  - `path/overview#days` Days\n- `path/day-01` Day 1"

@@ -46,7 +46,7 @@ def allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     kept = permissions.current()
     permissions.grant(Permissions(max_nodes=4))
     monkeypatch.setenv("SKILLSERVER_HOME", str(tmp_path / "home"))
-    for name in [name for name in os.environ if name.startswith(("SLURM_", "SBATCH_"))]:
+    for name in [name for name in os.environ if name.startswith(("SLURM_", "SBATCH_", "OMP_"))]:
         monkeypatch.delenv(name)
     monkeypatch.setattr(node_follow, "ACCOUNTS_S", 1.0)
     monkeypatch.setattr(node_follow, "SETTLE_OTHERS_S", 0.2)

@@ -10,6 +10,7 @@ from skillserver import permissions
 from skillserver.errors import BadRequest, NotHere
 from skillserver.jobs import manager
 from skillserver.permissions import Permissions
+from skillserver.procedures import judged_connectivity, node_table
 from skillserver.tools.connectivity import check_connectivity
 
 
@@ -68,6 +69,16 @@ def test_ranks_of_this_host_reach_each_other_and_make_a_group() -> None:
 def test_an_address_of_the_newer_family_is_taken_with_and_without_brackets(host: str) -> None:
     told = check_connectivity.sync(hosts=[host], port=1)
     assert (told.hosts[0]["host"], told.hosts[0]["addresses"], told.hosts[0]["port"]) == ("::1", "::1", 1)
+
+
+def test_nodes_that_joined_what_all_saw_are_told_once_and_without_their_names() -> None:
+    lost = {"rank": 0, "host": "n1", "name_addresses": ["10.0.0.1"], "name_error": None, "interfaces": [],
+            **{library: {"variable": "", "interface": "eth0", "address": "10.0.0.1", "error": None} for library in ("gloo", "nccl")}}  # fmt: skip
+    payload = {"mode": "ranks", "limit_s": 5, "world": 2, "ranks": [lost], "absent": [1], "unfinished": [], "links": [], "group": {}}
+    answers = {node: judged_connectivity.answer(payload) for node in ("n1", "n2")}
+    told = node_table.joined(["n1", "n2"], answers, {}, {}, node_table.nothing)
+    assert [(finding["code"], finding["subject"]) for finding in told["findings"]] == [("rank_absent", "ranks 1")]
+    assert told["verdict"] == "critical"
 
 
 def test_a_dry_run_starts_nothing() -> None:

@@ -41,6 +41,11 @@ def another_hosts_address(net: Network) -> None:
     net.names("n1", f"{NAMES}10.77.0.2 n2\n10.77.0.2 n3\n")
 
 
+def a_dead_address_first(net: Network) -> None:
+    """The name has two addresses, and only the second is alive: connecting by name works all the same."""
+    net.names("n1", f"{NAMES}10.77.0.99 n2\n10.77.0.2 n2\n10.77.0.3 n3\n")
+
+
 def docker_bridge(net: Network) -> None:
     for words in (("link", "add", "docker0", "type", "bridge"), ("addr", "add", "172.17.0.1/16", "dev", "docker0"), ("link", "set", "docker0", "up")):
         net.on("n2", "ip", *words)
@@ -70,6 +75,7 @@ def nothing(net: Network) -> None:
         (no_route, {}, [("no_route", "n2 (rank 1) <-> n3 (rank 2)")]),
         (unknown_name, {}, [("name_unresolved", "n1 (rank 0) -> n2 (rank 1)")]),
         (debian_name, {}, [("name_is_loopback", "n2")]),
+        (a_dead_address_first, {"limit_s": 2}, []),
         (another_hosts_address, {}, [("connection_refused", "n1 (rank 0) -> n3 (rank 2)")]),
         (nothing, {"environment": {"n2": {"GLOO_SOCKET_IFNAME": "eth9"}}}, [("interface_missing", "n2")]),
         (nothing, {"environment": {"n2": {"GLOO_SOCKET_IFNAME": "lo"}}}, [("loopback_chosen", "n2")]),

@@ -24,6 +24,7 @@ class Table:
     def __init__(self) -> None:
         self._names: tuple[str, ...] = ()
         self._mark = ","
+        self.headers = 0  # seen so far: each changes what the lines after it mean
 
     @property
     def gathers(self) -> bool:
@@ -57,6 +58,7 @@ class Table:
         if not any(column in ("loss", "eval_loss") for _place, column, _factor in layout(tuple(cells))):
             return False
         self._names, self._mark = tuple(cells), mark
+        self.headers += 1
         return True
 
 

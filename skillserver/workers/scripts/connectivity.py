@@ -180,6 +180,11 @@ class Rank:
                 wanted.setdefault(address, []).append(kind)
         for address, kinds in wanted.items():
             found = reach.attempt(address, other["port"], self.limit_s, self.named(other["rank"]))
+            for another in asked["addresses"][1:] if kinds == ["name"] else []:  # whoever connects by name tries them in turn
+                if found["outcome"] == "ok":
+                    break
+                second = reach.attempt(another, other["port"], self.limit_s, self.named(other["rank"]))
+                found, address = (second, another) if second["outcome"] == "ok" else (found, address)
             told.append(dict(with_interface(found, address, facts["interfaces"]), kinds=kinds))
         return [dict(link, **{"from": self.number, "to": other["rank"]}) for link in told]
 

@@ -39,7 +39,8 @@ def launcher_arguments(nproc, nodes=0):
     """torchrun's arguments for one host or for this node of several, no restarts."""
     ranks = ["--nnodes", str(nodes or 1), "--nproc-per-node", str(nproc), "--max-restarts", "0", *log_folder()]
     if nodes:
-        return [*ranks, "--node-rank", os.environ["SLURM_NODEID"], "--master-addr", os.environ["MASTER_ADDR"], "--master-port", os.environ["MASTER_PORT"]]
+        first = ["--master-addr", os.environ["MASTER_ADDR"], "--master-port", os.environ["MASTER_PORT"]]
+        return [*ranks, "--node-rank", os.environ["SLURM_NODEID"], *first]
     return [*ranks, "--rdzv-backend", "c10d", "--rdzv-id", "skillserver", "--rdzv-endpoint", LOOPBACK + ":0", "--local-addr", LOOPBACK]
 
 
