@@ -11,10 +11,11 @@ NODE = os.environ.get("SLURMD_NODENAME", "")
 
 
 def rate(seconds):
-    """Additions a second of wall clock: what a throttled node has fewer of."""
+    """Short waits a second: a node that is stopped now and then has fewer, and neighbours on the same cores hardly matter."""
     end, done = time.monotonic() + seconds, 0
     while time.monotonic() < end:
-        done += sum(range(1000)) > 0
+        time.sleep(0.02)
+        done += 1
     return done / seconds
 
 
