@@ -4,7 +4,7 @@ Stacks are not kept while thousands of dumps are read: the two or three that are
 Knows wording; decides nothing.
 
 >>> missing(job, [found]).reason
-'Rank 1 had not entered #4 of default_pg, and waits for nobody itself; ...'
+'Rank 1 had not entered #4 of default_pg, and waits in no collective itself (gloo records no send or recv); ...'
 """
 
 from __future__ import annotations
@@ -64,9 +64,10 @@ def missing(job: Job, same: Sequence[Awaited]) -> Finding:
     if first.rank in group.per:
         evidence.append(f"rank {first.rank} last entered {_here(job, group, first.rank, group.per[first.rank]['last'])}")
     sure = first.sure == "hung"
+    free = "waits in no collective itself (gloo records no send or recv)" if group.backend == "gloo" else "waits for nobody itself"
     return Finding(
         code=CODES[first.sure], severity=SEVERITIES[first.sure], subject=f"rank {show_ranks(ranks)}", evidence=evidence,
-        reason=f"Rank {show_ranks(ranks)} had not entered #{place.seq} of {group.name}, and waits for nobody itself; {first.why}.",
+        reason=f"Rank {show_ranks(ranks)} had not entered #{place.seq} of {group.name}, and {free}; {first.why}.",
         action=_action(first),
         sections=topics.sections("missing_rank") + ([] if sure else topics.sections("slow_or_hung")),
     )  # fmt: skip

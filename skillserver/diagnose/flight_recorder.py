@@ -23,6 +23,7 @@ from skillserver.findings import Finding
 
 CHAINED = 512  # ranks up to which everybody behind a root is named
 FILES_NAMED = 8
+UNRECORDED = "send and recv of gloo: it does not record them, a hang between two ranks there shows in stacks only"
 
 
 @dataclass
@@ -65,7 +66,7 @@ def _skipped(job: Job) -> list[str]:
     if missing := job.world - job.dumped:
         said.append(f"no dump of rank {show_ranks(missing)}")
     if any(group.backend == "gloo" for group in job.groups):
-        said.append("send and recv of gloo: it does not record them, a hang between two ranks there shows in stacks only")
+        said.append(UNRECORDED)
     cut = [rank for rank, dump in reading.latest.items() if not dump["complete"]]
     if cut and len(cut) < len(job.dumped):
         said.append(f"older entries of rank {show_ranks(cut)}: overwritten")

@@ -27,6 +27,7 @@ CHILDREN = 8
 TEXT_BYTES = 64 * 2**20
 LISTED, FINDINGS, GROUPS = 64, 8, 8
 MOVING = ("progressing", "in_flight", "slow_rank", "moment_unclear")
+BLIND = " These dumps cannot show a send or recv, which gloo does not record: if the job stands still, stacks decide."
 Text = tuple[str, str, float | None]  # name, text, time of the file
 
 
@@ -75,8 +76,9 @@ def diagnose(files: Sequence[Path], texts: Sequence[Text], skipped: Sequence[str
     left_out = [f"{len(waiting) - LISTED} more ranks that wait"] if len(waiting) > LISTED else []
     left_out += [f"{len(culprits) - LISTED} more culprits"] if len(culprits) > LISTED else []
     verdict = findings.verdict(found, judged=judged)
+    blind = BLIND if _is_blind(flight, seen, found) else ""
     return HangDiagnosis(
-        verdict=verdict, summary=_summary(verdict, culprits, waiting, found, len(reading.latest), len(seen.latest)),
+        verdict=verdict, summary=_summary(verdict, culprits, waiting, found, len(reading.latest), len(seen.latest)) + blind,
         culprits=culprits[:LISTED], waiting=waiting[:LISTED], findings=findings.worst_first(found)[:FINDINGS],
         groups=_groups(flight), stacks=_stacks(seen), skipped=_few([*skipped, *unread, *flight.skipped, *seen.skipped, *left_out]),
         next=_next(verdict, culprits, found, flight, seen, spied),
@@ -158,6 +160,11 @@ def _summary(verdict: Verdict, culprits: Sequence[Key], waiting: Sequence[Key], 
     return f"No rank is found to hang in {read}." + (f" {found[0].reason}" if found else "")
 
 
+def _is_blind(flight: flight_recorder.Judged, seen: stacks.Seen, found: Sequence[Finding]) -> bool:
+    """Whether nothing was found in dumps that cannot show a send or recv, and no stack was there to show it."""
+    return flight_recorder.UNRECORDED in flight.skipped and not seen.latest and not found
+
+
 def _groups(flight: flight_recorder.Judged) -> list[GroupSeen]:
     """The groups in which somebody stands first, then the largest."""
     if not flight.job:
@@ -183,6 +190,8 @@ def _stacks(seen: stacks.Seen) -> list[StackSeen]:
 def _next(verdict: Verdict, culprits: Sequence[Key], found: Sequence[Finding], flight: flight_recorder.Judged, seen: stacks.Seen,
           spied: stacks.Judged) -> str:  # fmt: skip
     codes = {finding.code for finding in found}
+    if _is_blind(flight, seen, found):
+        return "if the job stands still: py-spy dump of all ranks, then diagnose_hang with dumps and stacks"
     if verdict == "unknown":
         return "pass Flight Recorder dumps (TORCH_FR_BUFFER_SIZE=2000) named rank_N, or py-spy dumps of all ranks"
     if "transport_stalled" in codes:

@@ -51,6 +51,7 @@ class Family(Protocol):
 
     name: str
     late: bool
+
     @property
     def gathers(self) -> bool: ...
 

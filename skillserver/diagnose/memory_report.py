@@ -16,7 +16,7 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 from skillserver import findings, topics
-from skillserver.diagnose import memory_snapshot, out_of_memory, plain_pickle
+from skillserver.diagnose import memory_snapshot, out_of_memory, plain_pickle, reading
 from skillserver.diagnose.memory_snapshot import NO_STACK, Alive
 from skillserver.errors import BadRequest
 from skillserver.findings import Finding, Severity, Verdict
@@ -73,8 +73,12 @@ def _text(path: Path) -> str:
 def of_file(path: Path) -> MemoryDiagnosis:
     """A snapshot, or a text file with an out-of-memory message. Raises BadRequest when it is neither."""
     with path.open("rb") as opened:
-        head = opened.read(2)
+        head = opened.read(8192)
     if head[:1] != b"\x80":
+        packed = next((what for magic, what in reading.MAGIC.items() if head.startswith(magic)), "")
+        if packed or (b"\0" in head and reading.encoding(head) == reading.UTF_8):
+            raise BadRequest("not_a_snapshot", f"{path.name} is neither a snapshot pickle nor a text" + (f" ({packed})" if packed else ""),
+                             next=f"make one: {RECORD}")  # fmt: skip
         return of_text(_text(path))
     try:
         raw = plain_pickle.load_file(path)

@@ -42,7 +42,7 @@ def load(file: BinaryIO) -> Any:
     except NotPlain:
         raise
     except WAYS_TO_FAIL as problem:  # a cut or damaged pickle fails in any of these ways
-        raise NotPlain(f"it is cut or damaged ({type(problem).__name__}: {str(problem)[:60]})") from None
+        raise NotPlain(f"it is cut or damaged ({': '.join(filter(None, (type(problem).__name__, str(problem)[:60])))})") from None
 
 
 def loads(data: bytes) -> Any:

@@ -54,7 +54,9 @@ def ranked(suspects: list[Suspect]) -> list[Suspect]:
     for suspect in suspects:
         suspect.explained_by = _explained_by(suspect, suspects)
         suspect.role = "victim" if suspect.signature.kind == "victim" or suspect.explained_by else "culprit"
-    causes = any(suspect.role == "culprit" and _explains(suspect) and suspect.signature.kind in ("hardware", "cause", "circumstance") for suspect in suspects)
+    causes = any(
+        suspect.role == "culprit" and _explains(suspect) and suspect.signature.kind in ("hardware", "cause", "circumstance") for suspect in suspects
+    )
     culprits = sorted((suspect for suspect in suspects if suspect.role == "culprit"), key=lambda suspect: _order(suspect, causes))
     victims = sorted((suspect for suspect in suspects if suspect.role == "victim"), key=lambda suspect: suspect.position)
     for suspect in culprits[1:]:

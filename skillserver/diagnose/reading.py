@@ -2,7 +2,8 @@
 
 A piece is a line as a person saw it: colour codes are gone, a progress bar's carriage returns part it, and a line that
 is longer than a piece comes in several that overlap. Line numbers are an editor's: only newlines count. Refuses what
-is empty or not text. Knows encodings and terminals; not what the lines say.
+is empty or not text; NULs further on, the hole of a log that was cut under its writer, are dropped. Knows encodings and
+terminals; not what the lines say.
 
 >>> [(piece.line, piece.text) for piece in of_text("a\\rb\\nc")]
 [(1, 'a'), (1, 'b'), (2, 'c')]
@@ -118,6 +119,8 @@ def _blocks(stream: TextIO) -> Iterator[Block]:
     """Split what the stream gives at newlines; the rest of a chunk waits for the next, at most LONGEST characters."""
     line, rest = 1, ""
     while chunk := stream.read(CHUNK):
+        if "\0" in chunk:
+            chunk = chunk.replace("\0", "")
         *whole, rest = (rest + chunk).split("\n")
         if whole:
             yield Block(line, whole, _is_plain(chunk, whole))

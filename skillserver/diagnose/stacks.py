@@ -164,14 +164,15 @@ def _elsewhere(seen: Seen, inside: Sequence[Look], outside: Sequence[Look], out:
     out.again = not sure
     blamed = [] if (busy and not sure) else [look for look in outside if look not in moved]
     out.culprits = [look.key for look in blamed]
+    paired = all(look.kind == "pair" for look in inside)  # each waits for its partner, which need not be among those outside
     by_place: dict[tuple[object, ...], list[Look]] = {}
     for look in outside:
         by_place.setdefault(look.place, []).append(look)
     for same in sorted(by_place.values(), key=len)[:4]:
         slow = same[0] in moved
         code = "slow_rank" if slow else "progressing" if not blamed else "rank_elsewhere"
-        severity: Severity = "critical" if sure and not slow else "info" if code == "progressing" else "warning"
-        out.findings.append(_finding(code, severity, same, inside, still))
+        severity: Severity = "critical" if sure and not slow and not paired else "info" if code == "progressing" else "warning"
+        out.findings.append(_finding(code, severity, same, inside, still if sure else 0.0))
 
 
 def _finding(code: str, severity: Severity, same: Sequence[Look], inside: Sequence[Look], still: float) -> Finding:
@@ -180,13 +181,16 @@ def _finding(code: str, severity: Severity, same: Sequence[Look], inside: Sequen
     ends = {
         "slow_rank": "Its stack changed between two looks: it is slow, not hung.",
         "progressing": "Most processes run code of their own, as in a running job; one look cannot tell more.",
-        "rank_elsewhere": f"Nothing moved for {still:.0f} s." if severity == "critical" else "One look cannot tell hung from slow.",
+        "rank_elsewhere": f"Nothing moved for {still:.0f} s." if still else "One look cannot tell hung from slow.",
     }
+    partner = (
+        " In send or recv each waits for its partner only, which may be another of these." if all(look.kind == "pair" for look in inside) else ""
+    )
     topic = {"data": "dataloader_hang", "rendezvous": "rendezvous"}.get(first.kind, "missing_rank")
     return Finding(
         code=code, severity=severity, subject=named(look.key for look in same), count=len(same),
         evidence=[f"{named(look.key for look in same)}: {shown(first)}", f"{named(look.key for look in inside)} wait: {shown(inside[0])}"],
-        reason=f"It {doing}, while {len(inside)} process{'es wait' if len(inside) > 1 else ' waits'} in communication. {ends[code]}",
+        reason=f"It {doing}, while {len(inside)} process{'es wait' if len(inside) > 1 else ' waits'} in communication. {ends[code]}{partner}",
         action=_action(code, severity, first.kind),
         sections=topics.sections(topic) + topics.sections("hang_stacks"),
     )  # fmt: skip

@@ -38,6 +38,9 @@ def text_of(shelf: Library, id: str, max_tokens: int = 2000, offset: int = 0) ->
         return _cut(_section(shelf, wanted), wanted, budget, offset)
     listed = sections.contents(shelf.pages, wanted, depth=2 if wanted else 1)
     head = f"# {'Sections under ' + wanted if wanted else 'Pages'}: read_knowledge with one of these ids\n\n"
+    if not wanted and len(head) + len(listed) > budget:  # the titles of all pages say more than the summaries of some
+        head += "Titles only: a larger max_tokens shows the summaries, a chapter's id its sections.\n\n"
+        listed = sections.contents(shelf.pages, summaries=False)
     return _cut(head + listed, wanted, budget, offset)
 
 

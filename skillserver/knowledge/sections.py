@@ -112,7 +112,7 @@ def parse(page: str, text: str, file: str = "", *, strict: bool = True) -> Page:
     return Page(page, title, str(head.get("summary") or ""), tuple(parsed), _aliases(page, head), str(head.get("part_of") or ""))
 
 
-def contents(pages: list[Page], under: str = "", *, depth: int = 1) -> str:
+def contents(pages: list[Page], under: str = "", *, depth: int = 1, summaries: bool = True) -> str:
     """Table of contents in Markdown: pages with their summaries; their sections too when `depth` is 2.
 
     The steps of a longer way stand in their own chapter's list only, by title.
@@ -121,7 +121,7 @@ def contents(pages: list[Page], under: str = "", *, depth: int = 1) -> str:
     for page in pages:
         if not (page.id == under or page.id.startswith(f"{under}/") or (not under and not page.part_of)):
             continue
-        out.append(f"- `{page.id}` {page.title}" + (f": {page.summary}" if page.summary and not page.part_of else ""))
+        out.append(f"- `{page.id}` {page.title}" + (f": {page.summary}" if summaries and page.summary and not page.part_of else ""))
         if depth > 1 and not page.part_of:
             out += [f"  - `{section.id}` {section.title}" for section in page.sections[1:]]
     return "\n".join(out)

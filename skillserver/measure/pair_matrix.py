@@ -1,7 +1,7 @@
 """Who is slow when every pair was measured: a player slow with every partner, a single slow pair, or two halves far apart.
 
 Takes a symmetric matrix of rates (more is better), gives names. A player is slow when its median over partners stands
-out below the others' by 4.5 robust deviations (1.4826 MAD) and by 15%, and nearly all its pairs are low. Of the rest a pair
+out below the others' by 4.5 robust deviations (1.4826 MAD; more where pairs are few) and by 15%, and nearly all its pairs are low. Of the rest a pair
 is slow when it lies as far below their median, or below a gap of 25% that is three times as wide as the scatter on
 either side of it: with a slow uplink between halves the median itself is slow. Slow pairs are then read as a graph: a
 player slow with all it met is to blame itself (its NIC, its GPU, its host); groups that are fast within and slow between
@@ -28,6 +28,7 @@ SIGMAS, SHARE = 4.5, 0.15
 MAD_TO_SIGMA = 1.4826
 GAP, OVER_SCATTER = 1.25, 3.0
 WITH_ALL = 0.8  # of at least five partners; of fewer, all
+MANY = 10  # of fewer values quartiles and deviations are themselves uncertain
 FEWEST_OTHERS = 3  # pairs of which none is accused
 LEVELS = 3  # a dead cable hides a slow node behind it: look again without what was found
 
@@ -110,7 +111,8 @@ def _below(values: list[float]) -> float:
     if gap:
         return gap
     middle = statistics.median(values)
-    return middle * (1.0 - max(SIGMAS * _scatter(values), SHARE))
+    sigmas = SIGMAS if len(values) >= MANY else SIGMAS * MANY / len(values)
+    return middle * (1.0 - max(sigmas * _scatter(values), SHARE))
 
 
 def _gap(ordered: list[float]) -> float:
@@ -126,7 +128,7 @@ def _gap(ordered: list[float]) -> float:
 
 def _spread(values: Sequence[float]) -> float:
     """How wide a kind is in itself: the middle half of its logarithms, at most the whole."""
-    if len(values) < 4:
+    if len(values) < MANY:
         return math.log(values[-1] / values[0])
     low, _, high = statistics.quantiles(values, n=4, method="inclusive")
     return math.log(high / low)

@@ -102,6 +102,13 @@ def subgroup(rank: int) -> None:
     dist.barrier()
 
 
+def exchange(rank: int) -> None:
+    steps(2)
+    if rank < 2:  # both receive before they send
+        dist.recv(ones(), 1 - rank)
+        dist.send(ones(), 1 - rank)
+
+
 def straggler(rank: int) -> None:
     while True:
         if rank == 2:
@@ -114,7 +121,7 @@ def healthy(_rank: int) -> None:
 
 
 JOBS = {"missing": (missing, 3), "skipped": (skipped, 3), "branch": (branch, 3), "shape": (shape, 3), "loader": (loader, 3), "cycle": (cycle, 3),
-        "subgroup": (subgroup, 4), "straggler": (straggler, 3), "healthy": (healthy, 3)}  # fmt: skip
+        "subgroup": (subgroup, 4), "straggler": (straggler, 3), "healthy": (healthy, 3), "exchange": (exchange, 3)}  # fmt: skip
 
 
 def trace(name: str) -> bytes:

@@ -88,7 +88,7 @@ def test_broken_utf8_is_read_on(tmp_path: Path) -> None:
 def test_what_powershell_writes_is_read(tmp_path: Path, encoding: str) -> None:
     path = tmp_path / "log"
     path.write_text("node 1 started\r\nCUDA error: device-side assert triggered\r\n", encoding=encoding)
-    assert [(piece.line, piece.text) for piece in reading.of_file(path)][0] == (1, "node 1 started")
+    assert next((piece.line, piece.text) for piece in reading.of_file(path)) == (1, "node 1 started")
     assert explain.explain(reading.of_file(path)).causes[0].id == "device_side_assert"
 
 

@@ -87,6 +87,18 @@ def test_a_stuck_data_loader_shows_in_the_stacks_alone(jobs: Path) -> None:
     assert "waits for data" in found.findings[0].reason
 
 
+def test_two_ranks_that_both_receive_first_are_not_the_fault_of_a_third(jobs: Path) -> None:
+    """gloo records no send or recv: dumps alone say so, and stacks never become certain about who is awaited."""
+    found = judged(jobs, "exchange/second", kind="fr_rank_*")
+    assert found.culprits == [] and "cannot show a send or recv" in found.summary and "py-spy" in found.next
+    for path in (jobs / "exchange/first").glob("stack_*"):
+        written = (jobs / "exchange/second" / path.name).stat().st_mtime
+        os.utime(path, (written - 30, written - 30))
+    found = judged(jobs, "exchange/first", "exchange/second", kind="stack_*")
+    assert (found.verdict, found.waiting) == ("warning", [0, 1])
+    assert "waits for its partner only" in found.findings[0].reason
+
+
 def test_the_place_in_the_program_is_shown(jobs: Path) -> None:
     text = " ".join(judged(jobs, "branch/second", kind="fr_rank_*").findings[0].evidence)
     assert "broadcast" in text and "branch (hang_job.py:" in text

@@ -26,7 +26,7 @@ ODD = (
 REPORTS = {
     "nanogpt": "iter {0}: loss {1}.5, time 148.74ms, mfu 0.01%",
     "megatron": " iteration {0:8d}/ 9999 | consumed samples: {1:9d} | lm loss: 6.4E+00 | grad norm: 0.5 | number of skipped iterations:   0 |",
-    "megatron, broken": " iteration {0:8d}/ 9999 | consumed samples: {1:9d} | lm loss:\n6.4E+00 | grad norm: 0.5 | number of skipped iterations:   0 |",
+    "megatron, broken": " iteration {0:8d}/ 9999 | consumed samples: {1:9d} | lm loss:\n6.4E+00 | number of skipped iterations:   0 |",
     "modded": "step:{0}/9999 train_loss:{1}.25 train_time:{0}00ms step_avg:90.10ms",
     "jsonl": '{{"step": {0}, "loss": {1}.5}}',
     "olmo": "[2024-04-17 09:42:26] INFO [olmo.train:816, rank=0] [step={0}/9999]\n    train/CrossEntropyLoss={1}.25",
@@ -59,3 +59,13 @@ def test_in_bulk_and_line_by_line_find_the_same(name: str, seed: int, monkeypatc
     monkeypatch.setattr(reading, "_is_plain", lambda _chunk, _whole: False)
     assert found(in_bulk) == found(log_reading.read_text(text))
     assert len(in_bulk.run) > 100
+
+
+def test_rows_that_looked_like_chatter_count_once_their_header_has_come() -> None:
+    """The shapes of the rows were known to be harmless: the header changes that."""
+    row = "train,{0},{1:.3f},ok"
+    lines = [row.format(step, 4 - step / 100) for step in range(40)]
+    text = "\n".join(["loading", *lines[:3], "phase,step,loss,state", *lines[3:]])
+    for whole in (text, text.replace("loading", "\x1b[1mloading\x1b[0m")):  # a block read together, and one read line by line
+        run = log_reading.read_text(whole).run
+        assert (run.format, list(run.steps)) == ("csv", list(range(3, 40)))

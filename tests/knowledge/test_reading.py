@@ -17,6 +17,13 @@ def test_without_an_id_the_pages_are_listed(shelf: Library) -> None:
     assert len(re.findall(r"^- `", told, re.M)) == 6
 
 
+def test_where_the_summaries_do_not_fit_the_titles_of_all_pages_are_listed(shelf: Library) -> None:
+    told = reading.text_of(shelf, "", 110)
+    assert "Titles only: " in told
+    assert "- `debugging/hangs` When a run hangs\n" in told
+    assert len(re.findall(r"^- `", told, re.M)) == 6
+
+
 def test_a_section_comes_with_what_is_nested_under_it_and_its_sources(shelf: Library) -> None:
     assert reading.text_of(shelf, "debugging/hangs#stacks-with-py-spy") == (
         "## Stacks with py-spy [debugging/hangs#stacks-with-py-spy]\n"
