@@ -29,7 +29,7 @@ if ! cd -- "$RUN" 2>/dev/null || ! [ -r settings.json ]; then
 fi
 mkdir -p "nodes/$START/$host" && cd "nodes/$START/$host" || exit 98
 trap : TERM
-# locks of devices are the node's own, also where /tmp is shared
+# each node locks its own devices, also where /tmp is shared
 export XDG_RUNTIME_DIR="${{TMPDIR:-/tmp}}/skillserver-$(id -u)-$host"
 export OMP_NUM_THREADS="${{OMP_NUM_THREADS:-$(($(nproc) / RANKS > 0 ? $(nproc) / RANKS : 1))}}"
 "$@" >out.jsonl 2>stderr.txt
@@ -39,11 +39,14 @@ exit "$status\""""
 RENDEZVOUS = """first=$(scontrol show hostnames "${SLURM_STEP_NODELIST:-$SLURM_JOB_NODELIST}")
 export MASTER_ADDR="${first%%[[:space:]]*}" MASTER_PORT="$((15000 + (SLURM_JOB_ID * 16 + SLURM_STEP_ID) % 15000))" # below the ephemeral ports
 """
+BEFORE_STEP = """watched=${SKILLSERVER_WATCHED:-}
+unset SKILLSERVER_WATCHED # the nodes have another stdin
+"""
 STEP = """exec 3<&0 # a step ends with whoever started it
 { [[ $watched != stdin ]] || { cat <&3; kill -TERM "$pid"; }; } >/dev/null 2>&1 &
 """
 JOB = """{ # a job ends when nobody follows it any more: the server was killed, or its host is gone
-    seen= since=$SECONDS
+    seen='' since=$SECONDS
     while sleep "$(((UNFOLLOWED + 9) / 10))" >/dev/null 2>&1; do
         beat=$(cat "$RUN/alive" 2>/dev/null)
         [[ $beat == "$seen" ]] || { seen=$beat; since=$SECONDS; }
@@ -58,9 +61,7 @@ watcher=$!
 """
 FOLLOW = """# this script outlives the nodes also when told to end: their last words are collected
 trap 'kill -TERM "$pid" 2>/dev/null' TERM
-watched=${SKILLSERVER_WATCHED:-}
-unset SKILLSERVER_WATCHED
-srun "${step[@]}" bash -c "$node" node "${command[@]}" &
+{before}srun "${step[@]}" bash -c "$node" node "${command[@]}" &
 pid=$!
 {watch}wait "$pid"; status=$?
 while kill -0 "$pid" 2>/dev/null; do wait "$pid"; status=$?; done # a trapped signal interrupts wait
@@ -120,12 +121,12 @@ def _body(batch: Batch) -> list[str]:
         f"command=({shlex.join(batch.words)})",
         "step=(",
         f"    --nodes={batch.nodes} --ntasks={batch.nodes} --ntasks-per-node=1 --cpus-per-task=\"${{SLURM_CPUS_ON_NODE:-1}}\"",
-        f"    --kill-on-bad-exit={bad} --wait={wait} --input=none --overlap --job-name={shlex.quote(batch.mark)}"
-        + (f" --time={minutes(batch.limit_s)}" if batch.inside else ""),
+        f"    --kill-on-bad-exit={bad} --wait={wait} --input=none --job-name={shlex.quote(batch.mark)}"
+        + (f" --overlap --time={minutes(batch.limit_s)}" if batch.inside else ""),  # --overlap is known since 20.11
         ")",
         "# a step of an exclusive job gets no GPU by itself",
         'IFS=, read -ra gpus <<<"${SLURM_JOB_GPUS:-}"',
         '((${#gpus[@]} == 0)) || step+=(--gres="gpu:${#gpus[@]}")',
         *([] if batch.inside else [f"UNFOLLOWED={UNFOLLOWED_S}"]),
-        FOLLOW.replace("{watch}", STEP if batch.inside else JOB),
+        FOLLOW.replace("{before}", BEFORE_STEP if batch.inside else "").replace("{watch}", STEP if batch.inside else JOB),
     ]  # fmt: skip
