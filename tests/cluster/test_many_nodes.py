@@ -35,7 +35,8 @@ SKILLSERVER = str(Path(sys.executable).with_name("skillserver"))
 WAIT_S = 150
 # what a throttled CPU does, from outside of any job: for one part in ten of the time the worker may run
 THROTTLE = "for i in $(seq 150); do pkill -STOP -f '[n]ode_worker'; sleep 0.09; pkill -CONT -f '[n]ode_worker'; sleep 0.01; done"
-UNPLUGGED = "while ! [ -e {mark} ]; do sleep 0.1; done; ip link set eth0 down; pkill -KILL -f '[n]ode_worker'; sleep 14; ip link set eth0 up"
+UNPLUGGED = """for i in $(seq 600); do [ -e {mark} ] && break; sleep 0.1; done; [ -e {mark} ] || exit
+ip link set eth0 down; pkill -KILL -f '[n]ode_worker'; sleep 14; ip link set eth0 up"""
 
 
 def shell(*argv: str) -> str:
