@@ -128,7 +128,7 @@ def _cause(out: Console, cause: dict[str, Any]) -> None:
             (f"{cause['id']}", "red" if role == "culprit" else "yellow"), f"  {cause['title']}  [{role}, confidence {plain(cause['confidence'])}]"
         )
     )
-    for name, mark in (("evidence", ">"), ("checks", "check:"), ("remedy", "do:")):
+    for name, mark in (("evidence", ">"), ("reading", "="), ("checks", "check:"), ("remedy", "do:")):
         for line in cause.get(name) or []:
             out.print(f"  {mark} {plain(line)}", markup=False, style="dim" if name == "evidence" else None)
     if cause.get("sections"):

@@ -97,11 +97,10 @@ class _Collector:
         self._apart: set[tuple[bytes, bytes]] = set()  # shapes of neighbours that say nothing together
         self._open: list[Hit] = []
         self._summary_left = 0
-        self._ignored = 0  # lines that may still belong to an exception Python ignored
+        self._ignored = 0  # the last line that can belong to an exception Python ignored
 
     def add(self, piece: Piece) -> None:
         self.seen.lines = piece.line
-        self._ignored = IGNORED_LINES if levels.IGNORED in piece.text else max(0, self._ignored - 1)
         if self._open or self._summary_left or SUMMARY in piece.text:
             self._feed(piece.text)
         if not self._is_quiet(piece.text):
@@ -125,12 +124,14 @@ class _Collector:
         return quiet
 
     def _judge(self, piece: Piece) -> None:
+        if levels.IGNORED in piece.text:
+            self._ignored = piece.line + IGNORED_LINES
         found = [each for each in signatures.matches(piece.text) if not levels.quoted(piece.text, each.match.start())]
         for each in found:
             self._keep(each, piece)
         explained = bool(found) or self._wrapped(piece)
         exception = signatures.exception(piece.text)
-        if exception and not explained and not self._ignored and not levels.quoted(piece.text, exception.match.start("name")):
+        if exception and not explained and piece.line > self._ignored and not levels.quoted(piece.text, exception.match.start("name")):
             self._keep(exception, piece)
         elif not explained and len(self.seen.alarming) < 20 and ALARM.search(piece.text):
             self.seen.alarming.append(piece.text[:SHOWN].strip())
@@ -180,7 +181,7 @@ class _Collector:
         kept = self.seen.hits.setdefault(name, [])
         if name == FALLBACK and len(kept) >= KEPT:
             del kept[KEPT // 2]  # the fatal exception is the last one, the telling one may be the first
-        hit = _hit(found, piece, bool(self._ignored))
+        hit = _hit(found, piece, piece.line <= self._ignored)
         if len(kept) == KEPT and kept[-1].mild and not hit.mild:
             kept.pop()  # what ended something is worth more than the fiftieth warning
         if len(kept) < (KEPT_WATCHDOG if name == "nccl_watchdog_timeout" else KEPT):

@@ -33,6 +33,7 @@ NUMBER = re.compile(r"(\d{1,7})(?!.*\d)")
 LISTED = re.compile(r"\d{1,7}")
 SPAN = 4  # sequence numbers kept for each entry: holes are rare, a damaged number must not ask for gigabytes
 DONE, STARTED, SCHEDULED = 2, 1, 0
+MOST_SEQ = 2**62  # a larger one is damage and does not fit the arrays
 MOST_TENSORS = 256  # of one coalesced call
 Raw = dict[str, Any]
 Sizes = tuple[tuple[int, ...], ...]
@@ -198,6 +199,8 @@ def _group(entries: list[Raw], signer: _Signer) -> Raw:
     """Arrays over sequence numbers; several entries of one number (a coalesced group) count as one."""
     seqs = [int(entry["collective_seq_id"]) for entry in entries]
     last = max(seqs)
+    if not 0 <= last < MOST_SEQ:
+        raise ValueError(f"sequence number {last:.3g}")
     first = max(min(seqs), last - SPAN * len(seqs) - 1000)
     signs, times, state = array("Q", bytes(8 * (last - first + 1))), array("q", bytes(8 * (last - first + 1))), bytearray(last - first + 1)
     open_: dict[int, int] = {}

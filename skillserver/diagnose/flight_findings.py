@@ -9,7 +9,7 @@ Knows wording; decides nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -122,6 +122,18 @@ def unseen(job: Job, waits: Sequence[Wait], culprits: list[int], is_circle: bool
         subject=f"rank {show_ranks(culprits)}" if culprits else "unknown rank",
         evidence=[f"rank {show_ranks(wait.waiting)} waits in {wait.place}{_stand(job, min(wait.waiting))}" for wait in waits[:4]],
         reason=reason, action=f"observe: {AGAIN}, with the stacks of all ranks", sections=topics.sections("missing_rank"),
+    )  # fmt: skip
+
+
+def several_jobs(worlds: Mapping[tuple[int, ...], list[int]]) -> Finding:
+    """Dumps that do not agree on who belongs to the job."""
+    said = [f"rank {show_ranks(ranks)}: a job of {len(world):,} ranks" for world, ranks in sorted(worlds.items(), key=lambda item: -len(item[1]))]
+    return Finding(
+        code="several_jobs", severity="warning", subject="these dumps", evidence=said[:4],
+        reason="The dumps name different members of the default group: they are of different jobs, or of one before and after a restart. "
+               "Compared with each other they would blame somebody at random, so nothing was judged.",
+        action="observe: pass the files of one job and one start only; the newest by their time are the last start's",
+        sections=topics.sections("flight_recorder"),
     )  # fmt: skip
 
 

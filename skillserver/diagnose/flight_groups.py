@@ -24,6 +24,7 @@ from skillserver.diagnose.flight_files import Dump, Reading
 from skillserver.diagnose.wait_graph import Wait
 
 Kind = Literal["type", "dtype", "size"]
+DEFAULT = "0"  # name of NCCL's default group
 RECENT = 50  # collectives that show a job's usual rhythm
 SURE_GAPS = 20
 LATE_OVER = 20  # collectives that show a rank's usual lateness
@@ -129,7 +130,7 @@ class Group:
         if len(parts) < 2:
             return None
         rows = [(first, array("Q", signs), ranks) for (first, signs), ranks in parts.items()]
-        for seq in range(min(first for first, _signs, _ranks in rows), max(first + len(signs) for first, signs, _ranks in rows)):
+        for seq in sorted(set().union(*(range(first, first + len(signs)) for first, signs, _ranks in rows))):  # not what lies between far-apart dumps
             seen: dict[int, list[int]] = defaultdict(list)
             for first, signs, ranks in rows:
                 if 0 <= seq - first < len(signs) and signs[seq - first]:
@@ -167,6 +168,15 @@ class Job:
     dumped: set[int]
     pairs: list[Wait]
     reading: Reading
+
+
+def worlds(reading: Reading) -> dict[tuple[int, ...], list[int]]:
+    """{ranks of the default group: ranks whose dumps say so}; more than one are dumps of different jobs or restarts."""
+    found: dict[tuple[int, ...], list[int]] = defaultdict(list)
+    for rank, dump in reading.latest.items():
+        if text := dump["config"].get(DEFAULT):
+            found[ranks_in(text)].append(rank)
+    return found
 
 
 def assembled(reading: Reading) -> Job:

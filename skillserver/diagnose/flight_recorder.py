@@ -41,6 +41,8 @@ class Judged:
 
 def judge(reading: Reading) -> Judged:
     """The findings of all dumps, causes first."""
+    if len(worlds := flight_groups.worlds(reading)) > 1:
+        return Judged(findings=[flight_findings.several_jobs(worlds)], skipped=reading.broken[:FILES_NAMED])
     job = flight_groups.assembled(reading)
     places = awaited.places(job)
     waits = [place.wait for place in places] + job.pairs

@@ -63,9 +63,10 @@ def ranked(suspects: list[Suspect]) -> list[Suspect]:
         suspect.confidence *= LATER
     for suspect in culprits:
         suspect.confidence *= WARNED if suspect.mild else 1.0
-    for suspect in victims if culprits else victims[1:]:
+    for suspect in victims if any(not suspect.mild for suspect in culprits) else victims[1:]:
         suspect.confidence *= VICTIM
-    return culprits + victims
+    warned = [suspect for suspect in culprits if suspect.mild]
+    return [suspect for suspect in culprits if not suspect.mild] + victims + warned
 
 
 def _order(suspect: Suspect, causes: bool) -> tuple[int, tuple[float, int]]:

@@ -40,7 +40,7 @@ from skillserver.knowledge.vocabulary import Vocabulary
 
 PREFIX = "index-"
 CONTENTS = "contents.json"  # written last: sizes of every file, and what the caller keeps beside the index
-HASHES = "words.bin"
+HASHES, COUNTED = "words.bin", "frequencies.bin"
 K1, B = 1.2, 0.5
 BOOSTS = {"text": 1.0, "title": 0.4}
 LEFTOVER_S = 3600
@@ -82,7 +82,7 @@ class Index:
 
     def frequency(self, term: str) -> int:
         """In how many sections a stemmed term occurs."""
-        return len(self._values("text", term))
+        return self.said.frequency(term)
 
     def _computed(self, name: str, term: str) -> dict[str, float]:
         """Section id -> BM25 of one term in one field; kept, since questions share their words."""
@@ -148,10 +148,11 @@ def found(root: Path, name: str) -> Index | None:
         kept = json.loads((place / CONTENTS).read_text(encoding="utf-8")) if _trusted(place) else None
         if not kept or kept["sizes"] != _sizes(place):
             return None
-        hashes = array("I")
+        hashes, counted = array("I"), array("I")
         hashes.frombytes((place / HASHES).read_bytes())
+        counted.frombytes((place / COUNTED).read_bytes())
         opened = _whoosh().index.open_dir(str(place), readonly=True, schema=_schema())
-        index = Index(opened, kept["extra"], Vocabulary(hashes, kept["rows"]), place)
+        index = Index(opened, kept["extra"], Vocabulary(hashes, kept["rows"], counted), place)
     except (OSError, ValueError, KeyError, TypeError, EOFError, _whoosh().index.IndexError):
         return None
     with contextlib.suppress(OSError):
@@ -187,6 +188,7 @@ def _build_beside(root: Path, name: str, content: Content) -> None:
     try:
         said = _filled(aside, content)
         (aside / HASHES).write_bytes(said.hashes.tobytes())
+        (aside / COUNTED).write_bytes(said.counted.tobytes())
         kept = {"extra": content.extra, "rows": said.rows, "sizes": _sizes(aside)}
         (aside / CONTENTS).write_text(json.dumps(kept, ensure_ascii=False, separators=(",", ":")), encoding="utf-8")
         aside.chmod(0o755)
@@ -217,7 +219,7 @@ def _changed(aside: Path, content: Content) -> Vocabulary:
     base = content.base
     assert base and base.place
     for path in base.place.iterdir():
-        if path.name not in (CONTENTS, HASHES):
+        if path.name not in (CONTENTS, HASHES, COUNTED):
             shutil.copyfile(path, aside / path.name)
     opened = _whoosh().index.open_dir(str(aside), schema=_schema())
     writer = opened.writer()

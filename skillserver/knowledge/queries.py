@@ -11,6 +11,7 @@ corrections of unknown words. Knows words and the glossary; not how sections are
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -23,7 +24,10 @@ from skillserver.knowledge.words import Word
 LONGEST = 2_000  # characters of a question that are worth ranking by
 READ_AT_MOST = 200_000  # characters looked at, so that no paste takes long
 MOST_CONCEPTS = 48
-JOINED, PIECE, SYNONYM, CORRECTED, ASKING = 2.0, 0.5, 0.5, 0.8, 0.3
+JOINED, PIECE, SYNONYM, CORRECTED, ASKING, HALF = 2.0, 0.5, 0.5, 0.8, 0.3, 0.5
+# Pages say little in Chinese, so that any word of theirs is rare and most words of a question are unknown
+HEARD, FOREIGN = 0.3, 1.8
+PARTICLES = frozenset("的了吗呢吧啊么是在和与或及把被我你都也就又很太那这")  # never a part of a word of the field
 XID = re.compile(r"\bXid\s*\(PCI:[\w:.]{1,20}\)\s*:\s*(?=\d)")  # the kernel writes the address between the word and its number
 URL = re.compile(r"\bhttps?://(?:www\.)?([\w-]{1,63})\.[\w.-]{1,200}(?:[/?#:][^\s'\"<>)]*)?")  # of an address only the name says what it is about
 NOISE = [  # (what it is, how it looks); order matters
@@ -81,11 +85,12 @@ class Way:
 
 @dataclass
 class Concept:
-    """One thing asked for; `asks` marks a word that only asks ("does", "best"): it counts little."""
+    """One thing asked for; `asks` marks a word that only asks ("does", "best"): it counts little. `worth` is its part of a full word's rarity."""
 
     surface: str
     ways: list[Way] = field(default_factory=list)
     asks: bool = False
+    worth: float = 1.0
 
 
 @dataclass
@@ -142,6 +147,8 @@ def concepts(text: str, lexicon: Lexicon) -> tuple[list[Concept], list[str]]:
             asked[number] = Word(right, "", (lexicon.stem(right),))
     _join_neighbours(asked, spelled, lexicon)
     _add_synonyms(asked, spelled, lexicon)
+    if not (spelled or found):  # nothing but words that ask: they count where a heading is made of them
+        found = [concept for word in words.words(text) for concept in _left(word.surface, lexicon, all_ask=True)]
     return _once([*spelled, *found])[:MOST_CONCEPTS], list(dict.fromkeys(offered))
 
 
@@ -205,11 +212,31 @@ def _chinese(run: str, lexicon: Lexicon) -> list[Concept]:
             ways = [Way(tuple(words.bigrams(span)), 1.0)] if size > 1 else []
             ways += [Way(_phrase(english, lexicon.stem), 1.0) for english in table[span]]
             found.append(Concept(span, ways))
-        rest += run[start] if not size else " "
+        # one character that only asks may be part of a word: 张 of 张量
+        rest += run[start] if not size else span if size == 1 and span not in table and span not in PARTICLES else " "
         start += size or 1
-    for left in rest.split():
-        found += [Concept(left, [Way(tuple(words.bigrams(left)), 0.5)])] * (len(left) > 1)
+    return [*found, *(concept for left in rest.split() for concept in _left(left, lexicon))]
+
+
+def _left(run: str, lexicon: Lexicon, *, all_ask: bool = False) -> list[Concept]:
+    """What the glossary does not know: stretches whose pairs some heading holds, then what no page holds.
+
+    Characters that only ask ask nowhere but in a stretch; with `all_ask` there is nothing but stretches.
+    """
+    pairs = words.bigrams(run) if len(run) > 1 else []
+    held = [place for place, pair in enumerate(pairs) if lexicon.frequency(pair)]
+    said = {place + side for place in held for side in (0, 1)}
+    rest = "".join(" " if place in said or one in _skipped() else one for place, one in enumerate(run))
+    found = [Concept(left, [_pairs(left)], worth=FOREIGN) for left in rest.split() if len(left) > 1 and not all_ask]
+    for _, numbered in itertools.groupby(enumerate(held), key=lambda pair: pair[1] - pair[0]):
+        places = [place for _, place in numbered]
+        text = run[places[0] : places[-1] + 2]
+        found.append(Concept(text, [_pairs(text)], worth=HEARD))
     return found
+
+
+def _pairs(text: str) -> Way:
+    return Way(tuple(words.bigrams(text)), HALF)
 
 
 def _phrase(text: str, stem: Callable[[str], str]) -> tuple[str, ...]:

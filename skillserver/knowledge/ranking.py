@@ -123,11 +123,11 @@ def _rarity(shelf: Library, concept: Concept) -> float:
     """
     frequencies = [min(shelf.frequency(term) for term in way.terms) for way in concept.ways if way.terms]
     if known := [frequency for frequency in frequencies if frequency]:
-        return math.log(1 + shelf.index.size / max(known)) * (ASKING if concept.asks else 1.0)
+        return math.log(1 + shelf.index.size / max(known)) * (ASKING if concept.asks else concept.worth)
     word = concept.surface
     plain = word.isalpha() and word[1:].islower()
     share = 0.0 if word.isdigit() or len(word) == 1 or concept.asks else 1.0 if plain else UNKNOWN_NAME
-    return share * math.log(1 + shelf.index.size)
+    return share * concept.worth * math.log(1 + shelf.index.size)
 
 
 def missing(shelf: Library, asked: list[Concept], hit: Hit) -> list[str]:

@@ -11,11 +11,14 @@ True
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import re
 import zlib
 from array import array
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -79,10 +82,12 @@ def _terms(text: str, stem: Stem) -> list[Term]:
 class Vocabulary:
     """Words and lengths of many sections; `rows` is section id -> [start, terms, heading terms, pairs, text length, title length, same]."""
 
-    def __init__(self, hashes: array[int], rows: dict[str, list[int | str]]) -> None:
+    def __init__(self, hashes: array[int], rows: dict[str, list[int | str]], counted: array[int] | None = None) -> None:
         self.hashes = hashes
         self.rows = rows
         self._seen: dict[str, Words] = {}
+        if counted is not None:
+            self.counted = counted
 
     @classmethod
     def of(cls, cuts: Iterable[tuple[str, Cut]], kept: Vocabulary | None = None, left: Iterable[str] = ()) -> Vocabulary:
@@ -108,6 +113,21 @@ class Vocabulary:
             parts = [frozenset(self.hashes[first:last]) for first, last in itertools.pairwise(edges)]
             self._seen[section_id] = Words(parts[0], parts[1], parts[2], str(self.rows[section_id][6]))
         return self._seen[section_id]
+
+    @functools.cached_property
+    def counted(self) -> array[int]:
+        """Every term's hash, sorted, and behind them in how many sections each stands: kept beside the index, since counting reads all."""
+        counts: Counter[int] = Counter()
+        for start, terms in ((int(row[0]), int(row[1])) for row in self.rows.values()):
+            counts.update(self.hashes[start : start + terms])
+        known = sorted(counts)
+        return array("I", [*known, *(counts[one] for one in known)])
+
+    def frequency(self, term: str) -> int:
+        """In how many sections a stemmed term stands; without reading them, as the postings of a common one are long."""
+        known, wanted = len(self.counted) // 2, term_hash(term)
+        place = bisect_left(self.counted, wanted, 0, known)
+        return self.counted[known + place] if place < known and self.counted[place] == wanted else 0
 
     def lengths(self, section_id: str) -> tuple[int, int]:
         """(terms of the text, terms of the title), repeats counted."""

@@ -14,6 +14,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from skillserver.knowledge.traditional import SIMPLIFIED
+
 CJK = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7af"
 WORD = re.compile(rf"[{CJK}]+|[^\W{CJK}]+(?:[_\-./:+]+[^\W{CJK}]+)*")
 IS_CJK = re.compile(f"[{CJK}]")
@@ -76,7 +78,7 @@ def words(text: str, stem: Stem = _unchanged) -> Iterator[Word]:
     for match in WORD.finditer(text):
         surface = match[0]
         if IS_CJK.match(surface):
-            yield Word(surface, "", tuple(bigrams(surface)))
+            yield Word(surface.translate(SIMPLIFIED), "", tuple(bigrams(surface)))
             continue
         pieces = _pieces(surface)
         kept = tuple(_stemmed(piece, stem) for piece in pieces if piece not in STOP)
@@ -86,7 +88,8 @@ def words(text: str, stem: Stem = _unchanged) -> Iterator[Word]:
 
 
 def bigrams(run: str) -> list[str]:
-    """Overlapping pairs of a CJK run, as Lucene's CJKAnalyzer makes them; a single character stays."""
+    """Overlapping pairs of a CJK run in simplified characters, as Lucene's CJKAnalyzer makes them; a single character stays."""
+    run = run.translate(SIMPLIFIED)
     return [run[start : start + 2] for start in range(max(1, len(run) - 1))]
 
 

@@ -119,3 +119,14 @@ def test_a_log_of_one_repeated_error_keeps_few_hits_and_counts_all() -> None:
 def test_a_file_that_cannot_be_read_is_refused_with_the_reason() -> None:
     with pytest.raises(BadRequest, match=r"unreadable_file: mem: Input/output error\. Next: "):
         reading.of_file(Path("/proc/self/mem"))
+
+
+def test_the_hole_of_a_log_that_was_cut_under_its_writer_is_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    with path.open("wb") as file:
+        file.write(b"step 1\n" * 2000)
+        file.truncate(64 * 2**20)
+        file.seek(0, 2)
+        file.write(b"CUDA error: device-side assert triggered\n")
+    found = explain.explain(reading.of_file(path))
+    assert (found.causes[0].id, found.causes[0].evidence) == ("device_side_assert", ["line 2001: CUDA error: device-side assert triggered"])

@@ -312,3 +312,21 @@ def test_shared_lists_that_stand_for_endless_text_are_refused(tmp_path: Path) ->
     found = judged(tmp_path)
     assert "nccl_trace_rank_0: its entries are not as a Flight Recorder writes them" in found.skipped[0]
     assert len(found.model_dump_json()) < 8000
+
+
+def test_dumps_of_two_jobs_are_not_compared_with_each_other(tmp_path: Path) -> None:
+    job(tmp_path / "a", {3})
+    job(tmp_path / "b", {1}, world=4)
+    found = judged(tmp_path)
+    assert (found.culprits, found.waiting, codes(found)) == ([], [], [("several_jobs", "warning")])
+    assert found.findings[0].evidence == ["rank 0-2,4-7: a job of 8 ranks", "rank 3: a job of 4 ranks"]  # of each rank the newest
+
+
+@pytest.mark.parametrize("seq", [10**30, 10**14, -7])
+def test_a_damaged_sequence_number_costs_no_time_and_no_other_dump(tmp_path: Path, seq: int) -> None:
+    folder = job(tmp_path, {3})
+    path = folder / "nccl_trace_rank_4"
+    raw = pickle.loads(path.read_bytes())
+    raw["entries"][-1]["collective_seq_id"] = seq
+    path.write_bytes(pickle.dumps(raw))
+    assert 3 in judged(folder).culprits

@@ -186,3 +186,13 @@ def test_a_cut_snapshot_and_a_text_without_a_message_are_refused(tmp_path: Path)
         diagnose_memory(text="loss is nan")
     with pytest.raises(BadRequest, match="one_of_text_path"):
         diagnose_memory()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"), [(b"PK\x03\x04rest", "a zip archive"), (b"\x1f\x8brest", "gzip"), (b"\x7fELF\0\0\0", "neither a snapshot")]
+)
+def test_a_file_that_is_neither_pickle_nor_text_is_named_as_such(tmp_path: Path, content: bytes, said: str) -> None:
+    path = tmp_path / "snap"
+    path.write_bytes(content)
+    with pytest.raises(BadRequest, match=said):
+        diagnose_memory(path=str(path))
