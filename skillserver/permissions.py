@@ -122,7 +122,7 @@ def writable_folder(path: str | Path) -> Path:
     if roots is not None and not (found and any(found.is_relative_to(root.resolve()) for root in roots)):
         raise NotHere("path_not_permitted", f"{str(path)!r} is outside the folders this server may use",
                       next="name another folder, or ask your user to start the server with --allow-path", valid=map(str, roots))  # fmt: skip
-    if not found or not os.path.isdir(found):  # noqa: PTH112 - Path.is_dir raises for a name too long
+    if not found or not str(path).strip() or not os.path.isdir(found):  # noqa: PTH112 - Path.is_dir raises for a name too long
         raise BadRequest("no_such_folder", f"{str(path)!r} is not a folder on this host", next="name a folder that you may write to")
     return found
 

@@ -147,8 +147,6 @@ def concepts(text: str, lexicon: Lexicon) -> tuple[list[Concept], list[str]]:
             asked[number] = Word(right, "", (lexicon.stem(right),))
     _join_neighbours(asked, spelled, lexicon)
     _add_synonyms(asked, spelled, lexicon)
-    if not (spelled or found):  # nothing but words that ask: they count where a heading is made of them
-        found = [concept for word in words.words(text) for concept in _left(word.surface, lexicon, all_ask=True)]
     return _once([*spelled, *found])[:MOST_CONCEPTS], list(dict.fromkeys(offered))
 
 
@@ -218,16 +216,16 @@ def _chinese(run: str, lexicon: Lexicon) -> list[Concept]:
     return [*found, *(concept for left in rest.split() for concept in _left(left, lexicon))]
 
 
-def _left(run: str, lexicon: Lexicon, *, all_ask: bool = False) -> list[Concept]:
+def _left(run: str, lexicon: Lexicon) -> list[Concept]:
     """What the glossary does not know: stretches whose pairs some heading holds, then what no page holds.
 
-    Characters that only ask ask nowhere but in a stretch; with `all_ask` there is nothing but stretches.
+    A character that only asks counts inside such a stretch and nowhere else.
     """
     pairs = words.bigrams(run) if len(run) > 1 else []
     held = [place for place, pair in enumerate(pairs) if lexicon.frequency(pair)]
     said = {place + side for place in held for side in (0, 1)}
     rest = "".join(" " if place in said or one in _skipped() else one for place, one in enumerate(run))
-    found = [Concept(left, [_pairs(left)], worth=FOREIGN) for left in rest.split() if len(left) > 1 and not all_ask]
+    found = [Concept(left, [_pairs(left)], worth=FOREIGN) for left in rest.split() if len(left) > 1]
     for _, numbered in itertools.groupby(enumerate(held), key=lambda pair: pair[1] - pair[0]):
         places = [place for _, place in numbered]
         text = run[places[0] : places[-1] + 2]

@@ -70,7 +70,7 @@ def _faulty(one: Document) -> set[str]:
 
 
 def hosts(told: Document) -> list[Finding]:
-    """Findings about hosts seen from this one; a closed port of a host that answers is no fault of the network."""
+    """Findings about hosts seen from this one; a closed port of a host that answers is no fault of the network, but of a service that was named."""
     found = []
     for one in told["hosts"]:
         where = f"{one['host']}:{one['port']}"
@@ -83,11 +83,20 @@ def hosts(told: Document) -> list[Finding]:
         ):
             found.append(_loopback_name(one["host"], one["addresses"]))
         outcomes = {attempt["outcome"] for attempt in one["attempts"]}
+        if outcomes == {"refused"} and one.get("port_named"):
+            found.append(_port_closed(where, told["here"]["host"]))
         if WORKING in outcomes or outcomes == {"refused"}:
             continue
         worst = next(attempt for attempt in one["attempts"] if attempt["outcome"] != "refused")
         found.append(_finding(worst["outcome"], f"{told['here']['host']} -> {where}", [_seen(worst, told["limit_s"])]))
     return found
+
+
+def _port_closed(where: str, here: str) -> Finding:
+    return Finding(code="port_closed", severity="warning", subject=f"{here} -> {where}", evidence=[f"{where}: the host answers, the port is closed"],
+                   reason="Nothing listens on the port that was named, or only on another address of that host, or a firewall rejects.",
+                   action="fix_setup: start what should listen there; ss -tln on that host shows on which addresses it does",
+                   sections=topics.sections("rendezvous"))  # fmt: skip
 
 
 def closed_ports(told: Document) -> list[str]:

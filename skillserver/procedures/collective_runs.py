@@ -128,7 +128,7 @@ def _part(payload: Document) -> Accelerator | None:
 def _judged_busbw(payload: Document, rows: list[Document], part: Accelerator | None) -> tuple[judge.Judgement, str]:
     """The largest size against healthy nodes, for ranks of one host on one GPU each."""
     if not rows:
-        return judge.Judgement(verdict="unknown", reason="nothing was measured"), ""
+        return judge.Judgement(verdict="unknown", reason="; ".join(["nothing was measured", *payload.get("skipped", [])])), ""
     largest, conditions = max(rows, key=lambda row: row["bytes"]), payload.get("conditions") or {}
     expected: ExpectedBusbw | None = None
     if part and conditions.get("hosts", 1) == 1:

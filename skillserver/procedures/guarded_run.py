@@ -47,6 +47,12 @@ class Plan:
     device: gpus_here.Chosen
     first: First | None = None
     extra: Mapping[str, str] = field(default_factory=dict)
+    alone: bool = True  # what measures nothing may run beside others: it takes no lock and a busy device is no reason against it
+
+    @property
+    def locks(self) -> list[str]:
+        """Locks that this run takes."""
+        return self.device.locks if self.alone else []
 
     def spec(self, job_id: str, folder: Path) -> WorkerSpec:
         """The worker of one job."""
@@ -72,7 +78,7 @@ async def run_guarded(*, tool: str, arguments: Document, script: str, settings: 
     worker's payload and, under "worker", its interpreter, torch, host; also the best so far of a run that was cut
     short, whose result then says `partial: true`. `first` is awaited in the job before the worker starts; what it found
     joins the payload. `gpus` of them are taken when that is more than the ranks. `limit_s` seconds end the run, waiting for it ends after `wait_s`.
-    `dry_run` answers what would run (`result["dry_run"]`), with the refusals listed and nothing started. With `nodes` it runs
+    Without `busy_matters` no lock is taken and a busy GPU is not refused. `dry_run` answers what would run (`result["dry_run"]`), with the refusals listed and nothing started. With `nodes` it runs
     on that many nodes through SLURM instead (`on_nodes`); `values` are the numbers by which those are compared. `extra` are environment
     variables of this worker alone (a key); they stand in no record.
     Raises NotHere or BadRequest for a refusal, and a failed run's own error when it has nothing else to show.
@@ -86,8 +92,8 @@ async def run_guarded(*, tool: str, arguments: Document, script: str, settings: 
     chosen = await asyncio.to_thread(gpus_here.choose, device, nproc=max(nproc, gpus), built_for_gpu=built_for_gpu, torch=interpreter.torch)
     if "device" in settings:
         settings = settings | {"device": chosen.name}
-    plan = Plan(tool, script, settings, nproc, limit_s, interpreter, chosen, first, extra or {})
-    refusals = await asyncio.to_thread(_refusals, plan, busy_matters)
+    plan = Plan(tool, script, settings, nproc, limit_s, interpreter, chosen, first, extra or {}, busy_matters)
+    refusals = await asyncio.to_thread(_refusals, plan)
     if dry_run:
         return _answered(plan, arguments, [str(refusal) for refusal in refusals])
     if refusals:
@@ -96,7 +102,7 @@ async def run_guarded(*, tool: str, arguments: Document, script: str, settings: 
 
 
 async def _started(plan: Plan, arguments: Document, shape: Callable[[Document], Document], wait_s: float) -> JobRecord:
-    locks = device_locks.Locks(plan.device.locks, plan.tool)
+    locks = device_locks.Locks(plan.locks, plan.tool)
     notes = "; ".join(note for note in (plan.device.note, locks.note) if note)
 
     async def work(handle: manager.Handle) -> Document:
@@ -136,7 +142,7 @@ async def _work(plan: Plan, handle: manager.Handle) -> Document:
     return {**found, **outcome["payload"], "worker": worker | {"torch": outcome["hello"].get("torch") or worker["torch"]}}
 
 
-def _refusals(plan: Plan, busy_matters: bool) -> list[SkillError]:
+def _refusals(plan: Plan) -> list[SkillError]:
     """Every reason not to run, the most fundamental first; locks are tried for real later."""
     allowed = permissions.current()
     found: list[SkillError] = []
@@ -147,9 +153,9 @@ def _refusals(plan: Plan, busy_matters: bool) -> list[SkillError]:
         found.append(NotHere("login_node", f"{why}; heavy work does not belong on a login node",
                              next="pass nodes=1 where the tool has it, which goes through SLURM; start it inside an allocation (salloc); "
                                   "or ask your user for a server with --allow-login-node"))  # fmt: skip
-    taken = ((name, device_locks.holder(name)) for name in plan.device.locks)
+    taken = ((name, device_locks.holder(name)) for name in plan.locks)
     found += [device_locks.refusal(name, who) for name, who in taken if who is not None]
-    if busy_matters and not allowed.busy and not found and (busy := gpus_here.busy(plan.device)):
+    if plan.alone and not allowed.busy and not found and (busy := gpus_here.busy(plan.device)):
         found.append(NotHere("gpu_busy", "; ".join(busy),
                              next="pass another device or wait, or ask your user to start the server with --allow-busy"))  # fmt: skip
     return found

@@ -18,6 +18,7 @@ from skillserver.findings import Finding
 from skillserver.measure.history import Metric
 from skillserver.procedures import copy_references, judged_runs, kept_runs, node_judged
 from skillserver.procedures.copy_references import Reference, part_of
+from skillserver.procedures.node_row import Told
 
 Document = dict[str, Any]
 TOOL = "run_bandwidth_bench"
@@ -51,7 +52,7 @@ def answer(payload: Document, parts: list[str], devices: list[str], unmeasured: 
         "peers": judged_runs.rounded(_matrix(payload.get("peers") or [])),
         "compared_with": [{"what": one.what, "gb_s": one.gb_s, "source": one.source} for one in references],
         "verdict": findings.verdict(found, judged=any(part.row.verdict in ("ok", "warning", "critical") for part in judged)),
-        "reason": "; ".join(f"{part.row.part}: {part.row.note}" for part in judged if part.row.note and part.row.verdict != "skipped"),
+        "reason": _reason(judged),
         "findings": [one.model_dump(exclude_defaults=True) for one in found],
         "devices": payload.get("devices", {}),
         "conditions": judged_runs.rounded((payload.get("conditions") or {}) | {"worker": payload.get("worker"), "method": _method(payload)}),
@@ -61,6 +62,14 @@ def answer(payload: Document, parts: list[str], devices: list[str], unmeasured: 
         "partial": bool(payload.get("partial")),
     }
     return told, metrics
+
+
+def _reason(judged: list[Told]) -> str:
+    measured = [part.row for part in judged if part.row.verdict != "skipped"]
+    if not measured:
+        return "nothing was measured: " + "; ".join(f"{part.row.part}: {part.row.note}" for part in judged)
+    told = "; ".join(f"{row.part}: {row.note}" for row in measured if row.note)
+    return told or ("no reference is known to compare with" if all(row.verdict == "unknown" for row in measured) else "")
 
 
 def _rows(payload: Document) -> tuple[list[Document], list[Reference]]:

@@ -94,7 +94,8 @@ def answer(payload: Document, asked: Asked) -> tuple[Document, dict[str, Metric]
 
 def _alone(row: Document, name: str) -> Document:
     """A length measured alone, in one flat row."""
-    told = {"tokens": row["tokens"], "counted": row.get("counted"), **_flat(row.get(name), ("p50", "ci_low", "ci_high", "p95", "n"))}
+    latency = {f"{name}_{key}": value for key, value in _flat(row.get(name), ("p50", "ci_low", "ci_high", "p95")).items()}
+    told = {"tokens": row["tokens"], "counted": row.get("counted"), **latency, **_flat(row.get(name), ("n",))}
     return told | ({"pieces": row["pieces"]} if row.get("pieces") not in (None, row.get("counted")) else {})
 
 

@@ -66,7 +66,7 @@ def answer(payload: Document) -> tuple[Document, dict[str, Metric]]:
         "code": judged_runs.rounded(_code(payload)),
         "file_system": {"type": mount.get("type", ""), "mount": mount.get("mount", ""), "options": ",".join(mount.get("options", []))},
         "verdict": findings.verdict(found, judged=any(one["verdict"] != "unknown" for one in needs)),
-        "reason": "; ".join(f"{one['need']}: {one['verdict']}" for one in needs),
+        "reason": _reason(needs),
         "findings": [one.model_dump(exclude_defaults=True) for one in found],
         "conditions": judged_runs.rounded((payload.get("conditions") or {}) | {"worker": payload.get("worker"), "method": _method(payload)}),
         "assumptions": _assumptions(payload, needs),
@@ -75,6 +75,16 @@ def answer(payload: Document) -> tuple[Document, dict[str, Metric]]:
         "partial": bool(payload.get("partial")),
     }
     return told, _metrics(payload, rows)
+
+
+def _reason(needs: list[Document]) -> str:
+    """The needs by verdict, with the figure of each that is not simply served."""
+    told = []
+    for verdict, words in (("warning", "slow"), ("ok", "enough"), ("unknown", "not judged, or depends on the job")):
+        named = [one["need"] + ("" if verdict == "ok" or one["value"] is None else f" ({one['value']:,.4g} {one['unit']})")
+                 for one in needs if one["verdict"] == verdict]  # fmt: skip
+        told += [f"{words}: {', '.join(named)}"] if named else []
+    return "; ".join(told)
 
 
 def _row(one: Document) -> tuple[str, Row]:

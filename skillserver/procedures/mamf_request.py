@@ -63,11 +63,14 @@ class Request:
 
 def build(asked: Asked) -> Request:
     """The worker and its settings. Raises BadRequest for what cannot be measured or not in this time."""
+    if asked.model in ({}, ""):
+        raise BadRequest("empty_model", f"model {asked.model!r} describes nothing", next="pass a known name or a Hugging Face config, or leave it out")
     ways = [name for name in ("shapes", "grid", "model") if getattr(asked, name)]
     if len(ways) > 1:
         raise BadRequest("two_ways", f"{' and '.join(ways)} were given together", next="pass one of them")
     if not LEAST_S <= asked.budget_s <= MOST_S:
-        raise BadRequest("bad_arguments", f"run_mamf: budget_s: {asked.budget_s:g} is not from {LEAST_S} to {MOST_S} s", next="pass budget_s=15")
+        raise BadRequest("bad_arguments", f"run_mamf: budget_s: {asked.budget_s:g} is not from {LEAST_S} to {MOST_S} s",
+                         next=f"pass budget_s={LEAST_S if asked.budget_s < LEAST_S else MOST_S}, or leave it out for 15")  # fmt: skip
     if asked.extra and not asked.model:
         raise BadRequest("extra_without_model", "extra says how a model is trained, and no model was given", next="pass model, or drop extra")
     several = is_several(asked.device)

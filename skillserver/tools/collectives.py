@@ -99,4 +99,5 @@ def _refuse(collective: str, sizes: list[int] | None, groups: str, dtype: str) -
 def _within(name: str, value: float, most: int, least: int = LEAST) -> None:
     """Bounds that the schema leaves out: every agent pays for each of its characters."""
     if not least <= value <= most:
-        raise BadRequest("bad_arguments", f"run_all_reduce_bench: {name}: {value:g} is not between {least} and {most}", next=f"pass {name}={LEAST}")
+        raise BadRequest("bad_arguments", f"run_all_reduce_bench: {name}: {value:g} is not between {least} and {most}",
+                         next=f"pass {name}={least if value < least else most}")  # fmt: skip

@@ -8,6 +8,8 @@ Thin: the worker tries, `procedures.judged_connectivity` says what it means.
 
 from __future__ import annotations
 
+import ipaddress
+import re
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -20,6 +22,8 @@ from skillserver.procedures.guarded_run import run_guarded
 from skillserver.tools.run_results import SAMPLES, STARTUP_S, Detail, DryRun, Nodes, Python, RunResult, Wait, fields
 
 PORTS = range(1, 65536)
+NAME = re.compile(r"[\w][\w.-]{0,252}")
+LEAST_S = 1.0  # TCP sends a lost first packet again after a second: below, one lost packet would be a finding
 
 
 class ConnectivityResult(RunResult):
@@ -36,7 +40,7 @@ async def check_connectivity(
     port: Annotated[int, Field(ge=1, le=65535, description="of hosts without one")] = 22,
     nproc: Annotated[int, Field(ge=2, le=64, description="ranks of this host")] = 2,
     nodes: Nodes = 0,
-    limit_s: Annotated[float, Field(gt=0, le=60, description="seconds an attempt")] = 5,
+    limit_s: Annotated[float, Field(ge=LEAST_S, le=60, description="seconds an attempt")] = 5,
     wait_s: Wait = 20,
     python: Python = "",
     dry_run: DryRun = False,
@@ -48,6 +52,7 @@ async def check_connectivity(
     Every attempt has a limit. Ranks meet through files, so a broken network still gives an answer; torch makes a group last.
     With `nodes` one rank a node of a SLURM job. `hosts` are only resolved and connected to.
     """
+    hosts = list(dict.fromkeys(hosts))
     for host in hosts:
         _refuse(host)
     if hosts and nodes:
@@ -64,7 +69,7 @@ async def check_connectivity(
 def _refuse(host: str) -> None:
     """A name with an impossible port, or none at all, or one that a caller over HTTP may not have scanned."""
     name, _, text = host.rpartition(":") if host.count(":") == 1 or "]:" in host else (host, "", "")
-    if not name.strip("[] ") or any(character.isspace() for character in host):
+    if not _is_host(name):
         raise BadRequest("bad_host", f"{host!r} is no host", next='pass names such as "n1", "n1:29500" or "[fd00::1]:22"')
     allowed = permissions.current()
     if not allowed.private_hosts and not {name.strip("[]"), host} & set(allowed.hosts):
@@ -72,3 +77,12 @@ def _refuse(host: str) -> None:
                       next=f"ask your user to start skillserver with --allow-host {name}")  # fmt: skip
     if text and not (text.isdigit() and int(text) in PORTS):
         raise BadRequest("bad_host", f"{host!r}: {text!r} is no port", next="ports go from 1 to 65535")
+
+
+def _is_host(name: str) -> bool:
+    """A name as resolvers take it or an address; not a URL, an option or a sentence."""
+    try:
+        ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return bool(NAME.fullmatch(name))
+    return True

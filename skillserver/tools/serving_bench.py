@@ -18,6 +18,7 @@ from pydantic import Field
 from skillserver import permissions
 from skillserver.contract import tool
 from skillserver.errors import BadRequest
+from skillserver.hardware import catalogue
 from skillserver.procedures import judged_serving, server_address
 from skillserver.procedures.guarded_run import run_guarded
 from skillserver.tools.run_results import SAMPLES, STARTUP_S, Detail, DryRun, Python, RunResult, Wait, fields
@@ -45,8 +46,8 @@ class ServingResult(RunResult):
 
     model: str = ""
     api: str = ""
-    by_prompt: list[dict[str, Any]] = Field(default_factory=list, description="tokens; ms to the first token, alone: p50, interval, p95")
-    by_output: list[dict[str, Any]] = Field(default_factory=list, description="tokens; ms a token after it, alone: p50, interval, p95")
+    by_prompt: list[dict[str, Any]] = Field(default_factory=list, description="tokens; ttft_ms of requests alone: p50, interval, p95")
+    by_output: list[dict[str, Any]] = Field(default_factory=list, description="tokens; tpot_ms of requests alone: p50, interval, p95")
     by_concurrency: list[dict[str, Any]] = Field(default_factory=list, description="output_tokens_s, requests_s, TTFT, TPOT, goodput_requests_s")
     prefix_cache: dict[str, Any] = Field(default_factory=dict, description="TTFT of a new and of a known start")
     prefill_tokens_s: float | None = Field(default=None, description="from the slope of TTFT over prompt length")
@@ -80,6 +81,8 @@ async def run_inference_bench(
     permissions.require_run("run_inference_bench")
     _bounded(concurrency=(concurrency, MOST_AT_ONCE), prompt_tokens=(prompt_tokens, LONGEST), output_tokens=(output_tokens, LONGEST),
              ttft_ms=(ttft_ms, MOST_MS), tpot_ms=(tpot_ms, MOST_MS))  # fmt: skip
+    if accelerator:
+        catalogue.accelerator(accelerator)  # a name that nobody knows is told before the server is loaded, not after
     allowed = await asyncio.to_thread(server_address.permitted, base_url)
     arguments: dict[str, Any] = {"base_url": base_url, "model": model, "prompt_tokens": prompt_tokens, "output_tokens": output_tokens,
                                  "concurrency": concurrency, "ttft_ms": ttft_ms, "tpot_ms": tpot_ms, "budget_s": budget_s}  # fmt: skip

@@ -69,14 +69,14 @@ def seen_from_here(hosts, port, limit_s):
 
 def one_host(host, port, limit_s):
     """A name resolved, and its port tried at every address."""
-    name, own = host.strip("[]"), port
+    name, own, named = host.strip("[]"), port, port != PORT
     if host.count(":") == 1 or "]:" in host:
         name, _, text = host.rpartition(":")
-        name, own = name.strip("[]"), int(text)
+        name, own, named = name.strip("[]"), int(text), True
     told = interfaces.resolve(name, limit_s)
     here = interfaces.interfaces()
     attempts = [with_interface(reach.attempt(address, own, limit_s, None), address, here) for address in told["addresses"]]
-    return {"host": name, "port": own, "addresses": told["addresses"], "error": told["error"], "attempts": attempts}
+    return {"host": name, "port": own, "port_named": named, "addresses": told["addresses"], "error": told["error"], "attempts": attempts}
 
 
 def with_interface(found, address, here):

@@ -17,7 +17,9 @@ import time
 
 KEY = "SKILLSERVER_INFERENCE_KEY"
 LONGEST = 200  # characters of a server's own words
-MOST_BODY = 2**20
+MOST_BODY, MOST_LINE = 2**20, 2**20  # bytes
+MOST_TOKENS = 2**31
+PIECES_A_TOKEN, PIECES_MORE = 4, 64  # a piece is a token or more; a server that splits them still stays below
 PATHS = {"completions": "/completions", "chat": "/chat/completions"}
 SET_KEY = "ask your user to set {0} where skillserver starts; it is sent to loopback and to hosts named by --allow-host only".format(KEY)
 
@@ -161,17 +163,18 @@ class Server:
             if "text/event-stream" not in kind:
                 words = "{0} answers with {1} instead of a stream of events".format(self.url, kind.split(";")[0])
                 raise Refused("not_a_stream", words, "check that base_url is an OpenAI-compatible server", "bad_request")
-            return self.followed(sent, response)
+            return self.followed(sent, response, output_tokens)
         finally:
             response.close()
             response.owner.close()
 
-    def followed(self, sent, response):
-        """Read the stream to its end."""
-        told, ended = {"sent": sent, "times": [], "usage": None}, False
+    def followed(self, sent, response, output_tokens):
+        """Read the stream to its end, or to where it goes on longer than any answer of that length would."""
+        told, ended, most = {"sent": sent, "times": [], "usage": None}, False, PIECES_A_TOKEN * output_tokens + PIECES_MORE
         try:
-            for raw in response:
+            for raw in iter(lambda: response.readline(MOST_LINE), b""):
                 now = time.perf_counter()
+                self.bounded(told, raw, now, most)
                 if not raw.startswith(b"data:"):
                     continue
                 text = raw[5:].strip()
@@ -187,7 +190,17 @@ class Server:
             raise self.broken(told, "it ended without [DONE] and without a finish_reason")
         if not told["times"]:
             raise Refused("empty_answer", "{0} answered without any text".format(self.url), "try another prompt length, or look at the server's log")
-        return counted(told)
+        return counted(told, output_tokens)
+
+    def bounded(self, told, raw, now, most):
+        """Raises Refused for a line without an end, more text than was asked for, and signs of life without text."""
+        if len(raw) == MOST_LINE:
+            raise self.broken(told, "a line of it is longer than {0} bytes".format(MOST_LINE))
+        if now - (told["times"] or [told["sent"]])[-1] > self.timeout_s:
+            raise self.broken(told, "no text came for {0:g} s".format(self.timeout_s))
+        if len(told["times"]) > most:
+            words = "{0} sends on and on: {1} pieces of text and no end, for {2} tokens asked".format(self.url, len(told["times"]), (most - PIECES_MORE) // PIECES_A_TOKEN)
+            raise Refused("endless_answer", words, "use a server that keeps max_tokens")
 
     def piece(self, event, now, told):
         """Take one event; True when it ends a choice."""
@@ -210,9 +223,17 @@ class Server:
         return Refused("broken_stream", words, "look at the server's log, and at proxies between")
 
 
-def counted(told):
-    """With token counts: the server's own, else one token a piece for the answer and none for the prompt."""
-    usage = told.pop("usage") or {}
-    details = usage.get("prompt_tokens_details") or {}
-    return dict(told, chunks=len(told["times"]), reported=bool(usage.get("completion_tokens")), prompt_tokens=usage.get("prompt_tokens"),
-                output_tokens=usage.get("completion_tokens") or len(told["times"]), cached_tokens=details.get("cached_tokens"))  # fmt: skip
+def counted(told, output_tokens):
+    """With token counts: the server's own where they can be, else one token a piece for the answer and none for the prompt."""
+    usage = told.pop("usage")
+    usage = usage if isinstance(usage, dict) else {}
+    details = usage.get("prompt_tokens_details")
+    said = whole(usage.get("completion_tokens"), PIECES_A_TOKEN * output_tokens + PIECES_MORE)
+    return dict(told, chunks=len(told["times"]), reported=bool(said), prompt_tokens=whole(usage.get("prompt_tokens"), MOST_TOKENS),
+                output_tokens=said or len(told["times"]),
+                cached_tokens=whole(details.get("cached_tokens"), MOST_TOKENS, 0) if isinstance(details, dict) else None)  # fmt: skip
+
+
+def whole(value, most, least=1):
+    """A count as a server reports it; None for what cannot be one."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most else None
