@@ -183,7 +183,9 @@ def index(into: Annotated[Path | None, typer.Option("--into", help="Build into t
 
 def _call(name: str, arguments: dict[str, Any], server: str, token_file: Path | None) -> Any:
     from skillserver import desk
+    from skillserver.cluster import slurm_submit
 
+    slurm_submit.end_jobs_with_us()
     return asyncio.run(desk.call(name, arguments, server, token_file))
 
 
@@ -233,7 +235,9 @@ def main() -> None:
             )
         raise
     except SkillError as refused:
-        print(refused.sentence(), file=sys.stderr)
+        from skillserver import terminal
+
+        print(terminal.printable(refused.sentence()), file=sys.stderr)
         raise SystemExit(WRONG_USAGE if isinstance(refused, BadRequest) and refused.code == "bad_usage" else 1) from None
 
 

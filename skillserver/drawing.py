@@ -35,7 +35,8 @@ def wanted(plot: str) -> Path | None:
     if plot == "text":
         return None
     if not plot.endswith(".png"):
-        raise BadRequest("plot_format", f"{plot!r} is neither text nor a .png file", valid=["text", "FILE.png"], next='pass plot="text", or leave it out')
+        raise BadRequest("plot_format", f"{plot!r} is neither text nor a .png file", valid=["text", "FILE.png"],
+                         next='pass plot="text", or leave it out')  # fmt: skip
     granted = permissions.current()
     if not granted.run or granted.read_roots is not None:
         raise NotHere("not_permitted", "this server may not write a picture", next='plot="text", or the same call over stdio or the CLI')

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from typing import Any
 
@@ -53,6 +54,8 @@ def _said(error: Any, known: list[str]) -> str:
     if kind == "missing":
         return f"{where} is required"
     message = error["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    if kind == "list_type" and isinstance(error["input"], str | int | float) and len(seen) <= SEEN:
+        message += f", such as [{json.dumps(error['input'])}]"
     if kind == "literal_error":
         message = f"is not one of {error['ctx']['expected'].replace(' or ', ', ')}"
     return f"{where}: {seen} {message}" if message.startswith(("should", "is not")) else f"{where}: {seen}: {message}"

@@ -78,6 +78,6 @@ def _study(day: str = "", language: str = "en") -> str:
     from skillserver import study  # here, because a server that only lists has no use for it
 
     try:
-        return study.guide(day, "zh" if language.lower().startswith("zh") else "en")
+        return study.guide(day, "zh" if language.lower().startswith(("zh", "cn", "chinese", "中", "汉")) else "en")
     except SkillError as refused:
         raise MCPError(INVALID_PARAMS, refused.sentence()) from refused

@@ -11,7 +11,6 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import logging
-import signal
 import socket
 import sys
 from dataclasses import dataclass
@@ -81,7 +80,7 @@ def over_stdio(server: MCPServer[None]) -> None:
     """Serve one client until it closes our stdin. Raises NotHere when whoever started us gave us none."""
     if sys.stdin is None or sys.stdout is None:
         raise NotHere("no_stdio", "stdin or stdout is closed", next="start it from an MCP client, or serve --http")
-    signal.signal(signal.SIGTERM, slurm_submit.cancel_followed)  # a client that loses patience; workers of this host end with us anyway
+    slurm_submit.end_jobs_with_us()  # a client that loses patience; workers of this host end with us anyway
     server.run("stdio")
 
 

@@ -16,7 +16,7 @@ from skillserver.knowledge.days import Day
 WORDS = {
     "en": {
         "path": "The path, day by day",
-        "progress": "{done} of {all} days done.",
+        "progress": "{done} of {all} days done. ",
         "next": "Next: skillserver study {day}",
         "all": "Look back with skillserver study 19 --answers.",
         "hidden": "(In stated outputs ... is anything, ~ is about. Answers: skillserver study {day} --answers. Done: skillserver study {day} --done)",
@@ -24,9 +24,9 @@ WORDS = {
     "zh": {
         "path": "学习路径：十九天",
         "progress": "已完成 {done} 天，共 {all} 天。",
-        "next": "下一步：skillserver study {day}",
-        "all": "可以用 skillserver study 19 --answers 复习。",
-        "hidden": "（预期输出里 ... 表示任意内容，~ 表示大约。看答案：skillserver study {day} --answers；学完打勾：skillserver study {day} --done）",
+        "next": "下一步：skillserver study {day} --zh",
+        "all": "可以用 skillserver study 19 --zh --answers 复习。",
+        "hidden": "（... 表示任意内容，~ 表示大约。看答案：skillserver study {day} --zh --answers；学完打勾：skillserver study {day} --done）",
     },
 }
 GUIDE = """Guide the user through the day of the ML engineering path that stands below, in the user's language.
@@ -55,7 +55,7 @@ def listing(language: str) -> str:
     lines = [f"[{'x' if one.number in kept else ' '}] {one.title}" for one in listed]
     waiting = [one.number for one in listed if one.number not in kept]
     progress = words["progress"].format(done=len(listed) - len(waiting), all=len(listed))
-    return "\n".join([words["path"], *lines, "", f"{progress} {words['next'].format(day=waiting[0]) if waiting else words['all']}"])
+    return "\n".join([words["path"], *lines, "", f"{progress}{words['next'].format(day=waiting[0]) if waiting else words['all']}"])
 
 
 def page(one: Day, language: str, *, answers: bool) -> str:

@@ -8,6 +8,7 @@ Everything drawn here is in the JSON document too; nothing is computed. `--json`
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -24,6 +25,7 @@ COLOURS = {"ok": "green", "done": "green", "info": "cyan", "warning": "yellow", 
            "critical": "red", "failed": "red", "cancelled": "magenta", "lost": "red"}  # fmt: skip
 FIRST = ("state", "verdict", "summary")
 LAST = ("conditions", "assumptions", "samples_file", "sections", "skipped", "next", "job_id")  # after the numbers, which people came for
+COMMANDING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 WIDE = 60  # characters of a list or dict that still fit beside its name
 
 
@@ -34,7 +36,7 @@ def console(*, stderr: bool = False) -> Console:
 
 def show(document: dict[str, Any]) -> None:
     """Print one result."""
-    out = console()
+    out, document = console(), printable(document)
     names = [
         *(name for name in FIRST if name in document),
         *(name for name in document if name not in FIRST + LAST),
@@ -42,6 +44,15 @@ def show(document: dict[str, Any]) -> None:
     ]
     for name in names:
         _field(out, name, document[name])
+
+
+def printable(value: Any) -> Any:
+    """The same without characters that command a terminal (escapes, backspaces, changes of direction): logs, servers and files may hold any."""
+    if isinstance(value, str):
+        return COMMANDING.sub(lambda found: found[0].encode("unicode_escape").decode(), value)
+    if isinstance(value, dict):
+        return {printable(key): printable(item) for key, item in value.items()}
+    return [printable(item) for item in value] if isinstance(value, list) else value
 
 
 def _field(out: Console, name: str, value: Any) -> None:
@@ -172,7 +183,12 @@ def bar(title: str) -> Iterator[Listener]:
     """A progress bar on stderr while a call runs; silent when stderr is no terminal."""
     screen = console(stderr=True)
     with Progress(
-        TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), console=screen, transient=True, disable=not screen.is_terminal
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TimeElapsedColumn(),
+        console=screen,
+        transient=True,
+        disable=not screen.is_terminal,
     ) as progress:
         task = progress.add_task(title, total=None)
 

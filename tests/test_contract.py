@@ -144,6 +144,11 @@ def test_text_that_is_json_nested_too_deeply_is_refused_as_the_text_it_is() -> N
         add.validate({"numbers": "[" * 200_000})
 
 
+def test_one_value_where_a_list_belongs_is_shown_as_the_list_it_should_be() -> None:
+    with pytest.raises(BadRequest, match=r"shapes: '64MiB' should be a valid list, such as \[\"64MiB\"\]"):
+        add.validate({"a": 1, "shapes": "64MiB"})
+
+
 def test_an_error_that_repeats_a_value_of_any_length_stays_short() -> None:
     error = BadRequest("unknown_job", f"there is no job {'x' * 100_000!r}", next="call wait_job() without an id")
     assert len(error.sentence()) < 1000

@@ -45,3 +45,9 @@ def test_a_relative_path_in_a_folder_that_was_deleted_is_refused(tmp_path: Path,
 def test_a_file_that_opens_but_cannot_be_read_is_said_to_be_so() -> None:
     with pytest.raises(BadRequest, match="unreadable_file: '/proc/self/mem' cannot be read: Input/output error"):
         permissions.readable("/proc/self/mem")
+
+
+@pytest.mark.parametrize("path", ["", " "])
+def test_no_path_is_not_the_current_folder(path: str) -> None:
+    with pytest.raises(BadRequest, match="no_such_folder"):
+        permissions.writable_folder(path)

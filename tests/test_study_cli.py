@@ -1,7 +1,10 @@
 """`skillserver study`, and the same path for an agent: prompt and resources."""
 
 import asyncio
+import datetime
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +42,8 @@ def test_a_tick_is_remembered_and_can_be_taken_away(home: Path) -> None:
     assert study("1", "--done").stdout.splitlines()[-1] == "1 of 19 days done. Next: skillserver study 2"
     study("3", "--done")
     assert [line[:9] for line in study().stdout.splitlines()[1:4]] == ["[x] Day 1", "[ ] Day 2", "[x] Day 3"]
-    first = json.loads((home / "study.json").read_text())["done"]["1"]
-    assert json.loads(study("1", "--json").stdout)["done"] == first
+    first = (home / "study" / "1").read_text().strip()
+    assert json.loads(study("1", "--json").stdout)["done"] == first == datetime.date.today().isoformat()
     study("1", "--undo")
     study("1", "--undo")
     assert list(ticks.done()) == [3]
@@ -55,7 +58,7 @@ def test_a_day_hides_its_answers_until_they_are_asked_for() -> None:
     assert "200 x 1.75 = 350 GB/s" not in hidden
     assert "200 x 1.75 = 350 GB/s" in shown
     assert hidden.splitlines()[-1].endswith("Answers: skillserver study 4 --answers. Done: skillserver study 4 --done)")
-    for spelling in ("04", "day 4", "Day-04", "path/day-04-networks", "第 4 天"):
+    for spelling in ("04", "day 4", "Day-04", "path/day-04-networks", "第 4 天", "第四天", "四"):
         assert study(spelling).stdout == hidden
 
 
@@ -64,7 +67,7 @@ def test_chinese_by_option_or_by_locale(monkeypatch: pytest.MonkeyPatch) -> None
     assert chinese.startswith("# 第 4 天：网络")
     monkeypatch.setenv("LANG", "zh_CN.UTF-8")
     assert study("4").stdout == chinese
-    assert study().stdout.splitlines()[-1] == "已完成 0 天，共 19 天。 下一步：skillserver study 1"
+    assert study().stdout.splitlines()[-1] == "已完成 0 天，共 19 天。下一步：skillserver study 1 --zh"
     assert study("4", "--en").stdout.startswith("# Day 4")
     monkeypatch.setenv("LC_ALL", "C.UTF-8")
     assert study("4").stdout.startswith("# Day 4")
@@ -95,14 +98,30 @@ def test_a_mistake_is_one_sentence(words: list[str], said: str) -> None:
     assert json.loads(done.stdout)["code"] == said.split(":")[0]
 
 
-def test_a_broken_record_and_a_home_that_cannot_be_written_are_said(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for text in ("{", "[]", '{"done": {"x": 1}}'):
-        (home / "study.json").write_text(text)
+def test_a_broken_tick_and_a_home_that_cannot_be_written_are_said(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (home / "study").mkdir()
+    (home / "study" / "notes.txt").write_text("mine")
+    for text in (b"", b"[1, 2]", b"\xff\xfe", b"x" * 10_000):
+        (home / "study" / "3").write_bytes(text)
         done = study()
         assert isinstance(done.exception, DataBroken)
-        assert done.exception.sentence().startswith(f"study_broken: {home / 'study.json'}")
-    monkeypatch.setenv("SKILLSERVER_HOME", str(home / "study.json" / "below"))
+        assert done.exception.sentence().startswith(f"study_broken: {home / 'study' / '3'} is not the date of a tick")
+        assert len(done.exception.sentence()) < 500
+    assert "0 of 19" in study("3", "--undo").stdout
+    monkeypatch.setenv("SKILLSERVER_HOME", str(home / "study" / "notes.txt"))
+    assert "0 of 19" in study().stdout
     assert isinstance(study("4", "--done").exception, NotHere)
+    assert "0 of 19" in study("4", "--undo").stdout
+
+
+def test_terminals_that_tick_at_once_lose_nothing() -> None:
+    script = "import sys; from skillserver.knowledge import ticks; sys.stdin.read(); ticks.tick(int(sys.argv[1]))"
+    waiting = [subprocess.Popen([sys.executable, "-c", script, str(day)], stdin=subprocess.PIPE) for day in range(1, 6)]
+    for one in waiting:
+        assert one.stdin
+        one.stdin.close()
+    assert [one.wait(60) for one in waiting] == [0] * 5
+    assert list(ticks.done()) == [1, 2, 3, 4, 5]
 
 
 def asked(question: Any) -> Any:
@@ -115,13 +134,14 @@ def asked(question: Any) -> Any:
 
 def test_an_agent_gets_the_next_day_with_its_answers_and_how_to_guide() -> None:
     async def question(client: Client) -> list[str]:
-        given: list[dict[str, str]] = [{}, {"day": "4", "language": "zh"}]
+        given: list[dict[str, str]] = [{}, {"day": "4", "language": "zh"}, {"day": "第十九天", "language": "中文"}]
         return [(await client.get_prompt("study", arguments)).messages[0].content.text for arguments in given]
 
     ticks.tick(1)
-    following, chinese = asked(question)
+    following, chinese, last = asked(question)
     assert "skillserver study 2 --done" in following and "# Day 2" in following
     assert "# 第 4 天" in chinese and "350 GB/s" in chinese
+    assert "# 第 19 天" in last
 
 
 def test_the_path_and_a_day_are_resources() -> None:

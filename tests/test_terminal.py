@@ -31,3 +31,11 @@ def test_a_row_that_begins_with_a_number_says_what_the_number_is(capsys, monkeyp
 
 def test_what_is_empty_inside_a_value_is_left_out() -> None:
     assert terminal.plain({"torch": "2.13.0", "cuda": "", "gpus": [], "threads": 0}) == "torch 2.13.0, threads 0"
+
+
+def test_what_commands_a_terminal_is_shown_and_not_obeyed(capsys, monkeypatch) -> None:
+    told = shown({"model": "m\x1b[31m\u202e", "rows": [{"name": "a\x08b"}], "findings": [], "next": "显存\tx"}, capsys, monkeypatch)
+    assert "m\\x1b[31m\\u202e" in told
+    assert "a\\x08b" in told
+    assert not {"\x1b", "\u202e", "\x08"} & set(told)
+    assert "显存" in told

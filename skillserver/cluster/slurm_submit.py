@@ -54,7 +54,14 @@ def submit(file: Path, env: Mapping[str, str]) -> str:
         raise TooLong("slurm_slow", f"sbatch did not answer within {DEADLINE_S:.0f} s; squeue shows whether the job was taken all the same",
                       next=f"look for a job named like {file.parent.name} with squeue --me, then call it again")  # fmt: skip
     flags = "ask your user to start the server with another --partition, --account or --qos" if HUMANS.search(words) else ""
-    raise BadRequest("slurm_refused", f"sbatch ended with {done.rc}: {words}", next=flags or "read SLURM's words; dry_run=true shows the script")
+    raise BadRequest("slurm_refused", f"sbatch ended with {done.rc}: {words}", next=flags or "read SLURM's words; dry_run=true shows the script",
+                     valid=partitions() if "partition" in words.lower() else ())  # fmt: skip
+
+
+def partitions() -> list[str]:
+    """The names of the partitions that are up; [] when SLURM does not say."""
+    shown = processes.run_with_deadline(["scontrol", "show", "partition"], DEADLINE_S)
+    return sorted(one.name for one in slurm_tables.read(shown.stdout).partitions.values() if one.up) if shown.rc == 0 else []
 
 
 def look(job: str) -> Job | None:
@@ -75,12 +82,19 @@ def accounted(job: str) -> Job | None:
     return slurm_tables.read(told.stdout).jobs.get(job) if told.rc == 0 else None
 
 
-def cancel_followed(_number: int = 0, _frame: object = None) -> None:
-    """End the jobs that this process follows, then this process: a handler for SIGTERM, which leaves no time for more."""
+def end_jobs_with_us() -> None:
+    """From now on the jobs that this process follows end with it, also when its client, a scheduler or a closed terminal ends it."""
+    for number in (getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)):  # Windows has no hang-up
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+            signal.signal(number, cancel_followed)
+
+
+def cancel_followed(number: int = signal.SIGTERM, _frame: object = None) -> None:
+    """End the jobs that this process follows, then this process: a handler for signals that leave no time for more."""
     if followed:
         processes.run_with_deadline(["scancel", *followed], CANCEL_S)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    os.kill(os.getpid(), signal.SIGTERM)
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
 
 
 def cancel(job: str) -> str:

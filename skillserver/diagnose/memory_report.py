@@ -75,11 +75,7 @@ def of_file(path: Path) -> MemoryDiagnosis:
     with path.open("rb") as opened:
         head = opened.read(8192)
     if head[:1] != b"\x80":
-        packed = next((what for magic, what in reading.MAGIC.items() if head.startswith(magic)), "")
-        if packed or (b"\0" in head and reading.encoding(head) == reading.UTF_8):
-            raise BadRequest("not_a_snapshot", f"{path.name} is neither a snapshot pickle nor a text" + (f" ({packed})" if packed else ""),
-                             next=f"make one: {RECORD}")  # fmt: skip
-        return of_text(_text(path))
+        return _of_log(path, head)
     try:
         raw = plain_pickle.load_file(path)
         if not isinstance(raw, dict) or not (isinstance(raw.get("segments"), list) or isinstance(raw.get("device_traces"), list)):
@@ -93,6 +89,18 @@ def of_file(path: Path) -> MemoryDiagnosis:
     except MALFORMED as problem:
         raise BadRequest("not_a_snapshot", f"{path.name} is not as PyTorch writes snapshots ({type(problem).__name__}: {str(problem)[:80]})",
                          next=f"make one: {RECORD}") from problem  # fmt: skip
+
+
+def _of_log(path: Path, head: bytes) -> MemoryDiagnosis:
+    """The end of a text; a file without a message that begins like a binary is called one."""
+    try:
+        return of_text(_text(path))
+    except BadRequest:
+        packed = next((what for magic, what in reading.MAGIC.items() if head.startswith(magic)), "")
+        if not packed and (b"\0" not in head or reading.encoding(head) != reading.UTF_8):
+            raise
+        raise BadRequest("not_a_snapshot", f"{path.name} is neither a snapshot pickle nor a text" + (f" ({packed})" if packed else ""),
+                         next=f"make one: {RECORD}") from None  # fmt: skip
 
 
 def of_text(text: str) -> MemoryDiagnosis:

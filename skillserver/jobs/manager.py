@@ -160,9 +160,10 @@ class Manager:
     async def _end(self, job: Job) -> None:
         """Cancel the task once and wait for it, also when the caller is being cancelled: anyio would cancel us at every await."""
         with anyio.CancelScope(shield=True):
-            if not job.task.done() and not job.task.cancelling():
-                job.task.cancel()
-            await asyncio.wait({job.task})
+            if not job.task.done():  # a record that could not be saved keeps an ended job here, maybe of a loop that is closed
+                if not job.task.cancelling():
+                    job.task.cancel()
+                await asyncio.wait({job.task})
         if job.record.state == "running":  # cancelled before its first step
             job.record.state = "cancelled"
             self._finish(job.handle, job.shape)

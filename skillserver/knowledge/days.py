@@ -27,6 +27,8 @@ ENGLISH, CHINESE = "en", "zh"
 PARTS = ("read", "try", "afterwards", "questions")
 NAME = re.compile(r"day-(\d\d)-[\w-]+?(\.zh)?\.md")
 ASKED = re.compile(r"(?:path/)?(?:day[\s-]*|第\s*)?0*(\d{1,6})(?:\s*天|-[\w-]+(?:\.zh)?)?", re.I)
+DIGITS = "〇一二三四五六七八九"
+SPELLED = re.compile(r"第?(十)?([一二三四五六七八九])?天?")  # 四, 第十九天
 QUESTION = re.compile(r"(\d+)\. +(.+)")
 ANSWER = re.compile(r" +> ?(.*)")
 SECTION_ID = re.compile(r"`([a-z]+/[a-z0-9-]+(?:#[\w-]+)?)`")
@@ -80,13 +82,21 @@ def days(language: str = ENGLISH) -> tuple[Day, ...]:
 def day(asked: str, language: str = ENGLISH) -> Day:
     """One day by "4", "day 4", "第 4 天" or its page's id. Raises BadRequest naming the days there are."""
     known = _files(language)
-    found = ASKED.fullmatch(asked.strip())
-    if not found or int(found[1]) not in known:
+    number = _number(asked.strip())
+    if number not in known:
         shown = asked if len(asked) <= LONGEST else f"{asked[:LONGEST]}..."
         raise BadRequest(
             "unknown_day", f"the path has no day {shown!r}", valid=[f"{min(known)} to {max(known)}"], next="skillserver study lists the days"
         )
-    return _read(int(found[1]), known[int(found[1])])
+    return _read(number, known[number])
+
+
+def _number(asked: str) -> int:
+    """The day that is meant, 0 when none is."""
+    if spelled := SPELLED.fullmatch(asked):
+        return DIGITS.index(spelled[2] or "〇") + (10 if spelled[1] else 0)
+    found = ASKED.fullmatch(asked)
+    return int(found[1]) if found else 0
 
 
 @functools.cache

@@ -27,7 +27,7 @@ MOST_CONCEPTS = 48
 JOINED, PIECE, SYNONYM, CORRECTED, ASKING, HALF = 2.0, 0.5, 0.5, 0.8, 0.3, 0.5
 # Pages say little in Chinese, so that any word of theirs is rare and most words of a question are unknown
 HEARD, FOREIGN = 0.3, 1.8
-PARTICLES = frozenset("的了吗呢吧啊么是在和与或及把被我你都也就又很太那这")  # never a part of a word of the field
+PARTICLES = frozenset("的了吗呢吧啊么是在和与或及把被我你都也就又很太那这得着过")  # never a part of a word of the field
 XID = re.compile(r"\bXid\s*\(PCI:[\w:.]{1,20}\)\s*:\s*(?=\d)")  # the kernel writes the address between the word and its number
 URL = re.compile(r"\bhttps?://(?:www\.)?([\w-]{1,63})\.[\w.-]{1,200}(?:[/?#:][^\s'\"<>)]*)?")  # of an address only the name says what it is about
 NOISE = [  # (what it is, how it looks); order matters

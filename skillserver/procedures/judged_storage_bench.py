@@ -115,8 +115,9 @@ def _needs(payload: Document, rows: list[tuple[str, Row]]) -> tuple[list[Documen
     for need_id, (name, row) in measured.items():
         need = storage_needs.need(need_id)
         judged = judged_storage.judge_row(row, bool(payload.get("direct")) or name == FLUSHED, medium(mount))
-        needs.append(_need(need, name, row.iops if need.metric == "iops" else row.gb_s, judged.judgement, mount))
-        found += [finding for finding in judged.findings if finding.code == "slow_for_medium"]
+        needs.append(_need(need, name, row.iops if need.metric == "iops" else row.gb_s, _unless_plain(judged.judgement, payload), mount))
+        by_fio = bool((payload.get("conditions") or {}).get("fio"))
+        found += [finding for finding in judged.findings if finding.code == "slow_for_medium" and by_fio]
     rates = (payload.get("files") or {}).get("rates") or {}
     for need_id, name in (("file_reads", "open_read"), ("file_creates", "create")):
         if rates.get(name):
@@ -139,6 +140,14 @@ def _need(need: storage_needs.StorageNeed, name: str, value: float | None, judge
     unit = {"gb_s": "GB/s", "iops": "IOPS", "files_s": "files/s"}[need.metric]
     return {"need": need.title, "verdict": judgement.verdict, "value": judged_runs.rounded(value), "unit": unit, "measured_as": name,
             "ok_from": need.ok_from, "poor_below": need.poor_below, "reason": judgement.reason, "source": need.source}  # fmt: skip
+
+
+def _unless_plain(judgement: Judgement, payload: Document) -> Judgement:
+    """What plain Python cannot reach is no fault of the storage."""
+    if judgement.verdict != "warning" or (payload.get("conditions") or {}).get("fio"):
+        return judgement
+    return Judgement(verdict="unknown", reason=f"{judgement.reason}; not judged, because plain Python may be what is slow: install fio",
+                     ratio=judgement.ratio)  # fmt: skip
 
 
 def _unless_memory(judgement: Judgement, mount: Document) -> Judgement:
@@ -221,11 +230,17 @@ def _skipped(payload: Document) -> list[str]:
     return [*told, ONE_CLIENT]
 
 
+def _how(payload: Document) -> str:
+    """What keeps a figure from being compared with one of fio past the page cache."""
+    plain = "" if (payload.get("conditions") or {}).get("fio") else " by plain Python"
+    return plain + ("" if payload.get("direct") else " not direct")
+
+
 def _metrics(payload: Document, rows: list[tuple[str, Row]]) -> dict[str, Metric]:
     metrics = {}
     for name, row in rows:
         if row.gb_s is not None and row.iops is not None:
             large = storage_needs.need(NEED_OF[name]).metric == "gb_s"
-            metrics[f"storage {name}"] = Metric(value=row.gb_s if large else row.iops, unit="GB/s" if large else "IOPS")
+            metrics[f"storage {name}{_how(payload)}"] = Metric(value=row.gb_s if large else row.iops, unit="GB/s" if large else "IOPS")
     rates = (payload.get("files") or {}).get("rates") or {}
     return metrics | {f"small files {name}": Metric(value=rate, unit="files/s") for name, rate in rates.items() if rate}

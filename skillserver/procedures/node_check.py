@@ -36,6 +36,7 @@ SAMPLES = "samples.json"
 MEASURED = ("correctness", "matmul", "memory", "transfers", "peers", "all_reduce", "storage")
 PARTS = (*node_host.PARTS, *MEASURED)
 NEEDS_TORCH = frozenset(MEASURED) - {"storage"}
+OF_DEVICES = NEEDS_TORCH | {"health"}  # a node that is asked for these and shows none of them has not passed
 START_S, STEPS = 90.0, 4  # torch from a cold disk, for each step of node_parts.py
 MOST_FINDINGS, MOST_EVIDENCE = 12, 3
 LONGEST_NOTE = 220
@@ -141,7 +142,7 @@ def _told(payload: Document, wanted: list[str], measure: list[str], devices: lis
 def _answer(payload: Document, told: list[Told], more: list[Finding]) -> Document:
     found = findings.worst_first(folded([*(one for part in told for one in part.findings), *more]))
     rows = [part.row.model_copy(update={"note": part.row.note[:LONGEST_NOTE]}) for part in told]
-    verdict = findings.verdict(found, judged=any(row.verdict in ("ok", "warning", "critical") for row in rows))
+    verdict = findings.verdict(found, judged=any(row.verdict in ("ok", "warning", "critical") for row in _telling(rows)))
     for one in found:
         one.evidence = one.evidence[:MOST_EVIDENCE]
     return {
@@ -154,6 +155,11 @@ def _answer(payload: Document, told: list[Told], more: list[Finding]) -> Documen
         "conditions": {"host": socket.gethostname(), **_versions(payload), "worker": payload.get("worker")},
         "partial": bool(payload.get("partial")),
     }
+
+
+def _telling(rows: list[Row]) -> list[Row]:
+    """The parts that can accept a node: those of its devices where they were asked for, a host with a good clock is no good node."""
+    return [row for row in rows if row.part in OF_DEVICES] or rows
 
 
 def _summary(verdict: str, rows: list[Row], payload: Document) -> str:

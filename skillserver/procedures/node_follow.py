@@ -199,6 +199,7 @@ async def _judged(run: Run, job: Job) -> Document:
         await _settled(run, SETTLE_S.get(job.state, SETTLE_OTHERS_S), lost)
     slurm = {"job_id": run.job_id, "state": job.state, "partition": job.partition, "nodes": job.node_list, "restarts": job.restarts or 0}
     payload = run.payload(slurm, lost)
+    await run.report("")
     if job.restarts:
         run.handle.say(f"SLURM started the job again {job.restarts} times; the newest try counts")
     whole = len(payload["answers"]) - len(payload["cut"])
@@ -282,6 +283,7 @@ async def as_step(run: Run, file: Path, env: Mapping[str, str], limit_s: float) 
             while not finished.done():
                 await run.report("")
                 await asyncio.wait({finished}, timeout=1.0)
+        await run.report("")
         slurm = {"job_id": run.job_id, "state": "COMPLETED" if finished.result() == 0 else f"FAILED {finished.result()}", "step": True}
         return _step_judged(run, run.payload(slurm))
     except BaseException as problem:

@@ -52,7 +52,7 @@ def joined(nodes: list[str], answers: Mapping[str, Document], errors: Mapping[st
     told |= {"verdict": findings.verdict(found, judged=judged), "reason": _reason(table, columns, found), "table": table,
              "findings": [one.model_dump(exclude_defaults=True) for one in findings.worst_first(found)[:MOST_FINDINGS]],
              "partial": not whole_run, "skipped": [*more, *compared.skipped, *_lines(answers, "skipped")][:12],
-             "sections": [*_lines(answers, "sections"), *(topics.sections("odd_node") if compared.findings else [])]}  # fmt: skip
+             "sections": list(dict.fromkeys([*_lines(answers, "sections"), *(topics.sections("odd_node") if compared.findings else [])]))}  # fmt: skip
     return told
 
 
@@ -152,8 +152,9 @@ def _reason(table: Document, columns: list[Document], found: list[Finding]) -> s
     said = [f"{table['answered']} of {table['nodes']} nodes answered"]
     said += [f"{what.replace('_', ' ')}: {_names(table[what])}" for what in ("failed", "cut_short", "never_answered", "outliers") if table[what]]
     if columns:
-        first = columns[0]
-        said.append(f"{first['name']}: median {first['median']:g} {first['unit']}, {first['low']:g} to {first['high']:g} ({first['spread']} spread)")
+        first = next((one for one in columns if one["outliers"]), None) or next((one for one in columns if one["low"] != one["high"]), columns[0])
+        apart = f", {first['low']:g} to {first['high']:g} ({first['spread']} spread)" if first["nodes"] > 1 else ""
+        said.append(f"{first['name']}: {'median ' if apart else ''}{first['median']:g} {first['unit']}{apart}")
     worst = next(
         (one for one in findings.worst_first(found) if one.severity != "info" and one.code not in ("odd_node", "node_failed", "node_silent")), None
     )
@@ -170,9 +171,10 @@ def nothing(_answer: Document) -> dict[str, Metric]:
 
 
 def of_matmul(answer: Document) -> dict[str, Metric]:
-    """The number of run_mamf."""
-    value = (answer.get("best") or {}).get("tflops")
-    return {} if value is None else {"matmul": Metric(value=value, unit="TFLOPS")}
+    """The number of run_mamf: of a model's products together where those were timed, else of the best shape."""
+    products = answer.get("matmul_tflops")
+    name, value = ("matmul", (answer.get("best") or {}).get("tflops")) if products is None else ("model matmuls", products)
+    return {} if value is None else {name: Metric(value=value, unit="TFLOPS")}
 
 
 def of_rows(answer: Document) -> dict[str, Metric]:

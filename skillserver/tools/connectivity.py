@@ -68,14 +68,14 @@ async def check_connectivity(
 
 def _refuse(host: str) -> None:
     """A name with an impossible port, or none at all, or one that a caller over HTTP may not have scanned."""
-    name, _, text = host.rpartition(":") if host.count(":") == 1 or "]:" in host else (host, "", "")
+    name, colon, text = host.rpartition(":") if host.count(":") == 1 or "]:" in host else (host, "", "")
     if not _is_host(name):
         raise BadRequest("bad_host", f"{host!r} is no host", next='pass names such as "n1", "n1:29500" or "[fd00::1]:22"')
     allowed = permissions.current()
     if not allowed.private_hosts and not {name.strip("[]"), host} & set(allowed.hosts):
         raise NotHere("host_not_permitted", f"{host!r} may not be tried: this server takes calls over HTTP", valid=allowed.hosts,
                       next=f"ask your user to start skillserver with --allow-host {name}")  # fmt: skip
-    if text and not (text.isdigit() and int(text) in PORTS):
+    if colon and not (text.isascii() and text.isdigit() and int(text) in PORTS):
         raise BadRequest("bad_host", f"{host!r}: {text!r} is no port", next="ports go from 1 to 65535")
 
 

@@ -48,10 +48,22 @@ def fields(record: JobRecord, dry_run: bool, detail: bool) -> dict[str, Any]:
     told: dict[str, Any] = {"state": record.state, "job_id": record.job_id, "next": record.next, "note": record.note, "error": record.error}
     if dry_run:
         return told | {"plan": record.result}
+    if record.state == "running" and record.slurm_job_id and record.progress:  # why it waits in the queue, or how far its nodes are
+        told["note"] = "; ".join(part for part in (record.note, record.progress["message"]) if part)
     if (record.result or {}).get("slurm"):
         return told | {"samples_file": str(Path(record.run_folder) / "nodes")} | (record.result or {})
     file = Path(record.run_folder) / SAMPLES if record.run_folder else None
     if file and file.is_file():
         told["samples_file"] = str(file)
         told["samples"] = json.loads(file.read_text(encoding="utf-8")) if detail else None
-    return told | (record.result or {})
+    told |= record.result or {}
+    return told | {"next": told["next"] or _next(told)}
+
+
+def _next(told: dict[str, Any]) -> str:
+    """What usually follows a run that ended; findings carry their own actions, worst first."""
+    if told["state"] != "done":
+        return ""
+    if any(one["severity"] in ("warning", "critical") for one in told.get("findings") or []):
+        return "do what the action of the first finding says, then call it again"
+    return "`skillserver compare` shows this beside earlier results and other nodes" if told.get("history_file") else ""

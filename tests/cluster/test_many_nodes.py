@@ -206,7 +206,7 @@ import test_many_nodes as t
 from skillserver.cluster import slurm_submit
 
 async def main():
-    signal.signal(signal.SIGTERM, slurm_submit.cancel_followed)
+    slurm_submit.end_jobs_with_us()
     t.permissions.grant(t.Permissions(max_nodes=4))
     t.slurm_batch.UNFOLLOWED_S = 3
     async with t.manager.keeping():
@@ -221,6 +221,17 @@ asyncio.run(main())
         assert server.stdout.readline() == "begun\n"
         assert shell("squeue", "-h", "-t", "RUNNING", "-o", "%T") == "RUNNING"
         server.send_signal(number)
+    asyncio.run(until(lambda: shell("squeue", "-h", "-t", "RUNNING,PENDING") == ""))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=["terminated", "terminal closed"])
+def test_a_command_that_is_ended_leaves_no_job(number: signal.Signals) -> None:
+    """Sooner than the job itself would notice that nobody follows it."""
+    call = [SKILLSERVER, "call", "run_mamf", json.dumps({"nodes": 1, "budget_s": 60}), "--max-nodes", "1"]
+    with subprocess.Popen(call, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as command:
+        asyncio.run(until(lambda: shell("squeue", "-h", "-t", "RUNNING", "-o", "%T") == "RUNNING"))
+        command.send_signal(number)
+    assert command.returncode == -number
     asyncio.run(until(lambda: shell("squeue", "-h", "-t", "RUNNING,PENDING") == ""))
 
 

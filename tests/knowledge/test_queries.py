@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from skillserver import tables
-from skillserver.knowledge import queries
+from skillserver.knowledge import library, queries
 from skillserver.knowledge.library import Library
 
 LINE = (
@@ -84,3 +84,28 @@ def test_every_row_of_the_glossary_says_something_once() -> None:
 
 def test_the_address_between_xid_and_its_number_is_left_out() -> None:
     assert queries.clean("NVRM: Xid (PCI:0000:9b:00): 63, pid=12").text.startswith("NVRM: Xid 63")
+
+
+def test_traditional_characters_find_what_simplified_ones_do(shelf: Library) -> None:
+    assert ways("顯存不足怎麼辦", shelf) == ways("显存不足怎么办", shelf)
+    assert ("gpu", "memori") in ways("顯示記憶體", shelf)["显示记忆体"]
+
+
+def test_a_character_that_only_asks_may_be_part_of_a_word(shelf: Library) -> None:
+    class Heard(type(shelf)):  # type: ignore[misc]
+        """Some heading holds 下水 and 水道."""
+
+        def frequency(self, term: str) -> int:
+            return int(term in ("下水", "水道"))
+
+    heard = Heard(shelf.pages, shelf.index, shelf.folders)
+    asked, _ = queries.concepts("的下水道哪里堵塞了", heard)
+    assert {concept.surface: concept.worth for concept in asked} == {"下水道": queries.HEARD, "堵塞": queries.FOREIGN}
+    assert queries.concepts("是什么", heard) == ([], [])
+
+
+def test_no_chinese_title_of_ours_is_emptied_by_words_that_ask() -> None:
+    ours = library.current()
+    titles = [section.title_zh for section in ours.sections.values() if section.searched and section.title_zh]
+    assert len(titles) > 500
+    assert [title for title in titles if not queries.concepts(title, ours)[0]] == []

@@ -39,7 +39,8 @@ def test_without_a_target_the_numbers_are_told_and_nothing_is_called_good() -> N
     told, metrics = judged_serving.answer(payload(), Asked())
     assert (told["verdict"], told["findings"], told["pays_up_to"]) == ("unknown", [], 4)
     assert told["prefill_tokens_s"] == 10_000
-    assert told["by_prompt"][0] == {"tokens": 128, "counted": 128, "p50": 20, "ci_low": 19.8, "ci_high": 20.2, "p95": 24.0, "n": 20}
+    assert told["by_prompt"][0] == {"tokens": 128, "counted": 128, "ttft_ms_p50": 20, "ttft_ms_ci_low": 19.8, "ttft_ms_ci_high": 20.2,
+                                    "ttft_ms_p95": 24.0, "n": 20}  # fmt: skip
     assert told["by_concurrency"][0]["tpot_ms_p99"] == 13.5
     assert told["prefix_cache"]["effect"] == "a start that the server knows leaves 20% of TTFT"
     assert told["conditions"]["load_of_concurrency"] == {"prompt_tokens": 512, "output_tokens": 64}

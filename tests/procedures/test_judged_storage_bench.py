@@ -107,6 +107,10 @@ def test_plain_python_says_that_it_is_a_fallback_and_a_low_figure_of_it_condemns
     assert verdicts(told)[0] == "unknown"
     assert "only 16 requests in flight" in told["needs"][0]["reason"]
     assert judged_storage_bench.FALLBACK in told["assumptions"]
+    slow = [{"name": "sequential write", "way": "write", "gb_s": 0.2, "iops": 25.0, "block_bytes": 2**23, "in_flight": 1, "seconds": 60.0}]
+    told, metrics = judged_storage_bench.answer(payload(slow, conditions={"fio": ""}, files={}))
+    assert (told["verdict"], told["findings"], "install fio" in told["needs"][0]["reason"]) == ("unknown", [], True)
+    assert list(metrics) == ["storage sequential write by plain Python"]  # never beside a figure of fio in a comparison
 
 
 def test_failed_patterns_files_left_and_a_full_disk_are_told() -> None:
@@ -123,7 +127,8 @@ def test_the_tool_measures_a_folder_keeps_the_result_and_leaves_nothing(tmp_path
     assert told.file_system["type"]
     assert told.samples[-1]["what"] == "all"
     kept = json.loads(Path(told.history_file).read_text())
-    assert (kept["kind"], sorted(kept["metrics"])) == ("run_storage_bench", ["storage sequential read", "storage sequential write"])
+    names = [" ".join(name.split()[:3]) for name in sorted(kept["metrics"])]  # without how, where fio or O_DIRECT is not here
+    assert (kept["kind"], names) == ("run_storage_bench", ["storage sequential read", "storage sequential write"])
     assert kept["part"] == f"{told.file_system['type']} at {told.file_system['mount']}"
     assert list((tmp_path / "here").iterdir()) == []
 

@@ -81,3 +81,15 @@ def test_what_makes_no_sense_is_refused(asked: Asked, code: str) -> None:
     with pytest.raises(BadRequest) as refused:
         build(asked)
     assert refused.value.code == code
+
+
+@pytest.mark.parametrize("model", [{}, ""])
+def test_a_model_that_describes_nothing_is_not_taken_for_none(model: object) -> None:
+    with pytest.raises(BadRequest, match="empty_model"):
+        build(Asked(model=model))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("budget_s", "nearest"), [(-1, 2), (1e9, 43200)])
+def test_a_budget_out_of_range_names_the_nearest_possible(budget_s: float, nearest: int) -> None:
+    with pytest.raises(BadRequest, match=f"pass budget_s={nearest},"):
+        build(Asked(budget_s=budget_s))

@@ -92,6 +92,19 @@ async def guarded() -> Any:
                                         device="cuda", python=sys.executable, needs_torch=False)  # fmt: skip
 
 
+def test_a_node_of_which_no_device_was_judged_has_not_passed(monkeypatch):
+    monkeypatch.setitem(node_host.PARTS, "health", lambda: Told(Row(part="health", verdict="skipped", note="no GPU answers here")))
+    monkeypatch.setattr(node_check, "_has_torch", without_torch)
+    answer = run(parts=["health", "clock", "correctness"], budget_s=8)
+    assert (answer.verdict, verdicts(answer)["clock"], "python=" in answer.next) == ("unknown", "ok", True)
+    assert run(parts=["clock"]).verdict == "ok"  # asked for alone it is judged alone
+
+
+async def without_torch(python: str) -> bool:
+    """An environment that cannot measure."""
+    return False
+
+
 @pytest.mark.torch
 def test_gpus_that_torch_cannot_use_keep_the_node_from_passing(tmp_path, monkeypatch):
     torch = pytest.importorskip("torch")

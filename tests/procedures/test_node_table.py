@@ -86,3 +86,25 @@ def test_the_slowest_rank_of_one_job_leads_to_its_node() -> None:
 def test_rates_are_the_lowest_over_devices() -> None:
     rows = [{"what": "triad", "gb_s": 4.0}, {"what": "triad", "gb_s": 3.0}, {"what": "copy", "gb_s": None}]
     assert node_table.of_rows({"rows": rows}) == {"triad": Metric(value=3.0, unit="GB/s")}
+
+
+def test_nodes_are_compared_by_a_models_products_where_those_were_timed() -> None:
+    best = {"best": {"tflops": 700.0}}
+    assert node_table.of_matmul(best) == {"matmul": Metric(value=700.0, unit="TFLOPS")}
+    assert node_table.of_matmul(best | {"matmul_tflops": 500.0}) == {"model matmuls": Metric(value=500.0, unit="TFLOPS")}
+    assert node_table.of_matmul({"best": None}) == {}
+
+
+def test_one_node_has_no_spread() -> None:
+    assert joined({"n1": 700.0})["reason"] == "1 of 1 nodes answered; rate: 700 GB/s"
+
+
+def test_the_reason_tells_of_a_number_in_which_nodes_differ() -> None:
+    answers = {f"n{number}": {"parts": [{"part": "numa", "value": 1}, {"part": "memory", "value": 40.0 + number, "unit": "GB/s"}]} for number in (1, 2)}
+    told = node_table.joined(list(answers), answers, {}, {}, node_table.of_parts)
+    assert told["reason"] == "2 of 2 nodes answered; memory: median 41.5 GB/s, 41 to 42 (2.4% spread)"
+
+
+def test_a_section_is_named_once() -> None:
+    first = joined({"n1": 700.0, "n2": 600.0})["sections"]
+    assert joined({"n1": 700.0, "n2": 600.0}, sections=first[:1])["sections"] == first

@@ -19,6 +19,7 @@ from skillserver.permissions import Permissions, Profile
 from skillserver.procedures import node_follow, on_nodes
 from skillserver.procedures.guarded_run import run_guarded
 from skillserver.tools.mamf import run_mamf
+from skillserver.tools.run_results import fields
 
 # scontrol show job of SLURM 22.05, shortened
 JOB = """JobId=7 JobName=skillserver-run_test
@@ -121,6 +122,7 @@ def table(record: JobRecord) -> dict[str, Any]:
 
 def test_two_answers_become_one_table(slurm: Path) -> None:
     record = played(slurm, "COMPLETED", lines={"n1": [result(10.0)], "n2": [result(10.2)]})
+    assert (record.progress or {})["message"] == "job 7: 2 of 2 nodes done"
     assert (record.state, record.slurm_job_id, record.note) == ("done", "7", "SLURM job 7")
     assert table(record)["columns"] == [{"name": "rate", "unit": "1/s", "nodes": 2, "median": 10.1, "low": 10.0, "high": 10.2, "mad": 0.1,
                                          "spread": "2.0%", "outliers": ""}]  # fmt: skip
@@ -193,6 +195,20 @@ def test_slurms_refusal_comes_back_in_its_words(slurm: Path) -> None:
     with pytest.raises(BadRequest, match="Invalid account") as refused:
         asyncio.run(run())
     assert "--account" in refused.value.next
+
+
+def test_an_unknown_partition_is_refused_with_those_there_are(slurm: Path) -> None:
+    (slurm / "refuse").write_text("sbatch: error: invalid partition specified: nosuch")
+    (slurm / "job").write_text("PartitionName=gpu\n   State=UP TotalNodes=4 Nodes=n[1-4]\n\nPartitionName=old\n   State=DOWN TotalNodes=1 Nodes=n5\n")
+    with pytest.raises(BadRequest, match="nosuch") as refused:
+        asyncio.run(run())
+    assert refused.value.valid == ["gpu"]
+
+
+def test_a_run_that_waits_in_the_queue_says_why() -> None:
+    record = JobRecord.new("run_mamf", {}).model_copy(update={"slurm_job_id": "7", "note": "SLURM job 7", "progress": {
+        "done": 0, "total": 2, "message": "job 7 waits: jobs with a higher priority wait for the same partition (Priority)"}})  # fmt: skip
+    assert fields(record, dry_run=False, detail=False)["note"].startswith("SLURM job 7; job 7 waits: jobs with a higher priority")
 
 
 def test_nothing_of_this_host_goes_to_the_nodes(slurm: Path, monkeypatch: pytest.MonkeyPatch) -> None:

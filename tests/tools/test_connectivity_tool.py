@@ -8,7 +8,7 @@ import pytest
 
 from skillserver import permissions
 from skillserver.errors import BadRequest, NotHere
-from skillserver.jobs import manager
+from skillserver.jobs import device_locks, manager
 from skillserver.permissions import Permissions
 from skillserver.procedures import judged_connectivity, node_table
 from skillserver.tools.connectivity import check_connectivity
@@ -51,7 +51,20 @@ def test_a_port_that_listens_is_open_and_its_neighbour_closed() -> None:
         told = check_connectivity.sync(hosts=[f"localhost:{there.getsockname()[1]}"], port=closed.getsockname()[1])
         other = check_connectivity.sync(hosts=["127.0.0.1"], port=closed.getsockname()[1])
     assert (told.state, told.verdict, told.hosts[0]["outcome"], told.hosts[0]["interface"]) == ("done", "ok", "open", "lo")
-    assert (other.verdict, other.hosts[0]["outcome"], "nothing listens there" in other.reason) == ("ok", "closed", True)
+    assert (other.verdict, other.hosts[0]["outcome"], "nothing listens there" in other.reason) == ("warning", "closed", True)
+    assert [one["code"] for one in other.findings] == ["port_closed"]
+
+
+@pytest.mark.parametrize("host", ["http://n1:29500/", "a:b:c", "-oProxyCommand=x", "n1;reboot", "user@n1", "[n1", "n1:", ""])
+def test_what_no_resolver_takes_is_refused_before_it_is_called_unresolved(host: str) -> None:
+    with pytest.raises(BadRequest, match="bad_host"):
+        check_connectivity.sync(hosts=[host])
+
+
+def test_it_runs_beside_a_benchmark_of_the_cpu_and_asks_for_each_host_once() -> None:
+    with device_locks.releasing(device_locks.Locks(["cpu"], "run_other")):
+        told = check_connectivity.sync(hosts=["127.0.0.1", "127.0.0.1", "::1"])
+    assert [row["host"] for row in told.hosts] == ["127.0.0.1", "::1"]
 
 
 @pytest.mark.torch

@@ -54,7 +54,7 @@ def test_a_real_model_is_measured_and_its_cache_and_its_prefill_are_seen(tmp_pat
     assert (told.state, told.model, told.api) == ("done", "small", "completions")
     short, long = told.by_prompt
     assert [row["counted"] for row in (short, long)] == [32, 1024]
-    assert long["p50"] > 3 * short["p50"]
+    assert long["ttft_ms_p50"] > 3 * short["ttft_ms_p50"]
     assert told.prefill_tokens_s is not None
     assert [row["what"] for row in told.samples] == ["prompt", "prompt", "output", "prefix", "load", "load"]
     assert told.prefix_cache["cached_tokens"] >= 900

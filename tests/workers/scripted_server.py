@@ -83,6 +83,8 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", "text/event-stream")
         self.end_headers()  # no length and no chunks: the end of the connection ends it
         self.close_connection = True
+        if self.mode in ("endless", "unending", "breathing"):
+            return self.without_end()
         chat = self.path.endswith("/chat/completions")
         count = 0 if self.mode == "silent" else asked["max_tokens"]
         for number in range(count):
@@ -96,9 +98,19 @@ class Handler(BaseHTTPRequestHandler):
             return self.event({"error": {"message": "engine died"}})
         if (asked.get("stream_options") or {}).get("include_usage") and self.mode != "uncounted":
             words = len((asked["messages"][0]["content"] if chat else asked["prompt"]).split())
-            self.event({"choices": [], "usage": {"prompt_tokens": 2 * words + 5, "completion_tokens": count}})
+            usage = {"prompt_tokens": 2 * words + 5, "completion_tokens": count}
+            lies = {"prompt_tokens": -5, "completion_tokens": 1e30, "prompt_tokens_details": 7}
+            self.event({"choices": [], "usage": lies if self.mode == "lying" else usage})
         self.wfile.write(b": comment\n\ndata: [DONE]\n\n")
         return None
+
+    def without_end(self) -> None:
+        """Text for ever, one line for ever, or signs of life without text."""
+        data = {"endless": b'data: {"choices": [{"text": "x"}]}\n\n', "unending": b"x" * 65536, "breathing": b": still here\n\n"}[self.mode]
+        while True:  # until the client goes away, which handle_error passes over
+            self.wfile.write(data)
+            self.wfile.flush()
+            time.sleep(0.01 if self.mode == "breathing" else 0)
 
     def event(self, document: dict[str, Any]) -> None:
         """One event."""

@@ -133,7 +133,7 @@ def test_hosts_are_open_closed_or_unknown(tmp_path: Path) -> None:
         hosts = [f"localhost:{there.getsockname()[1]}", f"127.0.0.1:{closed.getsockname()[1]}", "no-such-host.invalid"]
         told = judged_connectivity.answer(run(tmp_path, hosts=hosts, limit_s=5)["payload"])
     assert [row["outcome"] for row in told["hosts"]] == ["open", "closed", "unresolved"]
-    assert (told["verdict"], [finding["code"] for finding in told["findings"]]) == ("critical", ["name_unresolved"])
+    assert (told["verdict"], [finding["code"] for finding in told["findings"]]) == ("critical", ["name_unresolved", "port_closed"])
 
 
 @pytest.mark.torch

@@ -76,6 +76,17 @@ def test_a_server_that_is_silent_too_long_and_one_that_is_not_there(server: Any)
         nowhere.models()
 
 
+@pytest.mark.parametrize(("mode", "words"), [
+    ("endless", "sends on and on: 73 pieces of text and no end, for 2 tokens asked"),
+    ("unending", "a line of it is longer than 1048576 bytes"),
+    ("breathing", "broke after 0 pieces (no text came for 0.2 s)"),
+])  # fmt: skip
+def test_an_answer_without_an_end_is_ended(server: Any, mode: str, words: str) -> None:
+    with pytest.raises(openai_client.Refused) as caught:
+        client(server, mode, timeout_s=0.2 if mode == "breathing" else 60.0).ask("a", 2)
+    assert words in caught.value.message
+
+
 def test_the_key_goes_into_the_header_and_never_into_words(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(openai_client.KEY, "sk-secret")
     with pytest.raises(openai_client.Refused) as caught:
@@ -94,6 +105,8 @@ def test_an_answer_carries_the_server_s_counts_or_says_that_they_are_its_own(ser
     assert told["sent"] < told["times"][0] <= told["times"][-1]
     told = client(server, "uncounted").ask("a b c", 5)
     assert (told["prompt_tokens"], told["output_tokens"], told["reported"]) == (None, 5, False)
+    told = client(server, "lying").ask("a b c", 5)  # counts that none can be are no counts
+    assert (told["prompt_tokens"], told["output_tokens"], told["reported"], told["cached_tokens"]) == (None, 5, False, None)
 
 
 def test_prompts_have_the_wanted_length_by_the_server_s_own_counts_and_share_no_start() -> None:
