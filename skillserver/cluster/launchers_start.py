@@ -37,7 +37,8 @@ def _torchrun(launch: Launch) -> Start:
         '--rdzv-backend=c10d --rdzv-endpoint="$MASTER_ADDR:$MASTER_PORT" --rdzv-id="$SLURM_JOB_ID"',
     ]
     return Start(options + ([] if launch.is_python else ["--no-python"]), launch.words(),
-                 why="one torchrun a node starts a process for each GPU; --max-restarts=0: a failed rank breaks the group for all")  # fmt: skip
+                 why="one torchrun a node starts a process for each GPU; --max-restarts=0: a failed rank breaks the group for all. A "
+                     "RendezvousConnectionError at the very end is harmless when the job ends with 0: the first node left sooner")  # fmt: skip
 
 
 def _accelerate(launch: Launch) -> Start:

@@ -55,7 +55,7 @@ def ask(user: str = "", job: str = "", partition: str = "") -> Asked:
         if "PENDING" not in asked.text:
             return asked
     _run(asked, ["scontrol", "show", "partition", *([partition] if partition else [])], needed=not job)
-    _run(asked, ["scontrol", "show", "node"], needed=not job)
+    _run(asked, ["scontrol", "-d", "show", "node"], needed=not job)  # GresUsed: also where the site does not account for GPUs
     if not job:
         whose = [] if user == "all" else [f"--user={user or _me()}"]
         _run(asked, ["squeue", *whose, *([f"--partition={partition}"] if partition else []), "-o", QUEUE_COLUMNS], needed=False)

@@ -124,10 +124,10 @@ def node_of(said: Mapping[str, str]) -> Node:
     node.memory_mib, node.memory_used_mib = text.number(said.get("RealMemory", "")), text.number(said.get("AllocMem", ""))
     if "CfgTRES" in said or "Gres" in said:
         node.gpus = typed or text.gpus(configured)
-    if "AllocTRES" in said and ("gpu" in said.get("CfgTRES", "") or not node.gpus):  # a site that does not track GPUs shows none as used
-        node.gpus_used = text.gpus(said["AllocTRES"])
-    elif "GresUsed" in said:
+    if "GresUsed" in said:  # with -d; by type, which AllocTRES often is not
         node.gpus_used = text.gpus(said["GresUsed"])
+    elif "AllocTRES" in said and ("gpu" in said.get("CfgTRES", "") or not node.gpus):  # a site that does not track GPUs shows none as used
+        node.gpus_used = text.gpus(said["AllocTRES"])
     return node
 
 

@@ -217,7 +217,7 @@ def _skipped(seen: Seen, jobs: int, ends: int, nodes: list[slurm_nodes.Node], re
     if nodes and not any(node.gpus is not None for node in nodes):
         lines.append("free GPUs: this text shows no GRES; scontrol show node does")
     elif unknown := [node for node in nodes if node.gpus and node.gpus_used is None and not node.broken]:
-        lines.append(f"free GPUs on {slurm_nodes.names(unknown)}: their use is not shown; scontrol show node does")
+        lines.append(f"free GPUs on {slurm_nodes.names(unknown)}: their use is not shown; scontrol -d show node does (GresUsed)")
     if seen.unread:
         lines.append(f"{len(seen.unread)} lines that fit no table, such as {seen.unread[0]!r}")
     lines += [f"{jobs - SHOWN_JOBS} more jobs; name a job_id or partition"] if jobs > SHOWN_JOBS else []

@@ -48,9 +48,8 @@ def judge(names: Sequence[str], matrix: Matrix) -> Slow:
     """Names the slow ones of a matrix in any unit; null cells were not measured."""
     rates = {(a, b): rate for a in range(len(names)) for b in range(a + 1, len(names)) if (rate := matrix[a][b]) is not None and rate > 0}
     if len(names) < FEWEST:
-        return Slow(
-            typical=_median(rates), reason=f"{len(names)} players make {len(rates)} pair{'s' if len(rates) > 1 else ''}: with fewer than {FEWEST} nothing says which is off"
-        )
+        pairs = f"{len(rates)} pair{'s' if len(rates) > 1 else ''}"
+        return Slow(typical=_median(rates), reason=f"{len(names)} players make {pairs}: with fewer than {FEWEST} nothing says which is off")
     if len(rates) < len(names):
         return Slow(typical=_median(rates), reason=f"only {len(rates)} pairs were measured")
     low = _low_players(len(names), rates)

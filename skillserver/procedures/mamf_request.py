@@ -64,7 +64,9 @@ class Request:
 def build(asked: Asked) -> Request:
     """The worker and its settings. Raises BadRequest for what cannot be measured or not in this time."""
     if asked.model in ({}, ""):
-        raise BadRequest("empty_model", f"model {asked.model!r} describes nothing", next="pass a known name or a Hugging Face config, or leave it out")
+        raise BadRequest(
+            "empty_model", f"model {asked.model!r} describes nothing", next="pass a known name or a Hugging Face config, or leave it out"
+        )
     ways = [name for name in ("shapes", "grid", "model") if getattr(asked, name)]
     if len(ways) > 1:
         raise BadRequest("two_ways", f"{' and '.join(ways)} were given together", next="pass one of them")

@@ -27,6 +27,7 @@ SRUN_EXIT = re.compile(r"srun: error: (\S+): tasks? [\d,-]+: (.+)")
 SRUN_LOST = re.compile(r"srun: error: .*\bNode failure on (\S+)")
 UNSEEN = re.compile(r"skillserver: (\S+) cannot see ")
 SHOWN_WORDS = 600
+NOT_STARTED = (126, 127)  # what bash answers for a program that it cannot start, or does not find
 
 
 @dataclass
@@ -62,6 +63,8 @@ class NodeAnswer:
             return f"{self.failure.get('code', 'failed')}: {self.failure.get('message', '')}"
         if self.status is None:
             return ""
+        if self.status in NOT_STARTED and not self.hello:
+            return f"its program could not be started on this node: {self.words or 'no word why'}"
         return f"{ending(self.status if self.status < 128 else 128 - self.status)} without a result. Last words: {self.words or 'none'}"
 
 

@@ -24,7 +24,7 @@ from skillserver.cluster.slurm_text import ENDED, expand
 from skillserver.errors import NotHere, SkillError, TooLong, WorkerFailed
 from skillserver.jobs import manager
 from skillserver.jobs.store import now
-from skillserver.procedures import node_files
+from skillserver.procedures import node_files, node_table
 from skillserver.procedures.node_files import NodeAnswer
 
 Document = dict[str, Any]
@@ -319,14 +319,13 @@ def _step_judged(run: Run, payload: Document) -> Document:
 
 def _advice(run: Run) -> str:
     """The worker's own next step where it gave one."""
-    own = (str(one.failure.get("next", "")) for one in run.answers().values() if one.failure)
-    return next(filter(None, own), f"read {run.folder}/nodes")
+    told = run.answers().values()
+    own = (str(one.failure.get("next", "")) for one in told if one.failure)
+    absent = any(one.status in node_files.NOT_STARTED for one in told)
+    return next(filter(None, own), "pass a python that every node has at the same path" if absent else f"read {run.folder}/nodes")
 
 
 def _first_errors(payload: Document) -> str:
-    """Up to three different errors with their nodes; a worker's own words before an exit status."""
-    groups: dict[str, list[str]] = {}
-    for node, why in payload["errors"].items():
-        groups.setdefault(why, []).append(node)
-    own = sorted(groups, key=lambda why: why.startswith("ended with status"))
-    return "; ".join(f"{', '.join(groups[why][:8])}: {why}" for why in own[:3])
+    """Up to three different errors with their nodes, causes before consequences."""
+    groups = list(node_table.grouped(payload["errors"]).items())
+    return "; ".join(f"{', '.join(nodes[:8])}: {why}" for why, nodes in groups[:3])

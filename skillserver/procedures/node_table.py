@@ -52,7 +52,7 @@ def joined(nodes: list[str], answers: Mapping[str, Document], errors: Mapping[st
     told |= {"verdict": findings.verdict(found, judged=judged), "reason": _reason(table, columns, found), "table": table,
              "findings": [one.model_dump(exclude_defaults=True) for one in findings.worst_first(found)[:MOST_FINDINGS]],
              "partial": not whole_run, "skipped": [*more, *compared.skipped, *_lines(answers, "skipped")][:12],
-             "sections": list(dict.fromkeys([*_lines(answers, "sections"), *(topics.sections("odd_node") if compared.findings else [])]))}  # fmt: skip
+             "sections": list(dict.fromkeys(_lines(answers, "sections") + (topics.sections("odd_node") if compared.findings else [])))}  # fmt: skip
     return told
 
 
@@ -107,7 +107,7 @@ def _missing(errors: Mapping[str, str], silent: Mapping[str, str], asked: int) -
     found = [Finding(code="node_failed", severity="warning", subject=_names(who),
                      evidence=[why[:300]], reason="Its run ended without a result; the others are compared without it.", count=len(who),
                      action="fix_setup: read the error; check_node on that node tells hardware from setup", sections=topics.sections("slurm_ended"))
-             for why, who in _grouped(errors).items()]  # fmt: skip
+             for why, who in grouped(errors).items()]  # fmt: skip
     if silent:
         told = [f"{len(silent)} of {asked} nodes wrote nothing", *(f"{node}: {why}" for node, why in list(silent.items())[:3] if why)]
         found.append(Finding(code="node_silent", severity="warning", subject=_names(silent), count=len(silent), evidence=told,
@@ -121,11 +121,12 @@ def _names(nodes: Iterable[str]) -> str:
     return ", ".join(listed[:NAMED]) + (f" and {len(listed) - NAMED} more" if len(listed) > NAMED else "")
 
 
-def _grouped(errors: Mapping[str, str]) -> dict[str, list[str]]:
+def grouped(errors: Mapping[str, str]) -> dict[str, list[str]]:
+    """Error -> its nodes: a worker's own words first, then an exit status, last those that SLURM ended because another node had failed."""
     told: dict[str, list[str]] = {}
     for node, why in errors.items():
         told.setdefault(why, []).append(node)
-    return told
+    return {why: told[why] for why in sorted(told, key=lambda why: (why.startswith("was ended by SIGTERM"), why.startswith("ended with status")))}
 
 
 def _of_nodes(answers: Mapping[str, Document]) -> list[Finding]:
@@ -202,5 +203,6 @@ def of_one_job(nodes: list[str], answers: Mapping[str, Document], errors: Mappin
     slowest = nodes[slow // nproc] if slow is not None and slow // nproc < len(nodes) else ""
     table = {"nodes": len(nodes), "ranks_per_node": nproc, "rows": rows[:SHOWN], "failed": sorted(failed), "slowest_node": slowest}
     found = [*_missing(failed, {}, len(nodes)), *(Finding(**one) for one in told.get("findings", []))]
-    return told | {"table": table, "findings": [one.model_dump(exclude_defaults=True) for one in findings.worst_first(found)],
+    reason = told.get("reason") or f"no answer of the {nproc * len(nodes)} ranks" + (f"; failed: {_names(failed)}" if failed else "")
+    return told | {"table": table, "reason": reason, "findings": [one.model_dump(exclude_defaults=True) for one in findings.worst_first(found)],
                    "verdict": findings.verdict(found, judged=told.get("verdict", "unknown") != "unknown")}  # fmt: skip

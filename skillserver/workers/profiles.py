@@ -16,8 +16,9 @@ from pathlib import Path
 from skillserver import permissions
 from skillserver.permissions import Profile
 
-# the file's own words go to stderr: stdout belongs to the worker's lines
-ENTER = 'set -a; . "$0" >&2 || exit 96; set +a; exec "$@"'
+# the file's own words go to stderr: stdout belongs to the worker's lines. The status of its last command says nothing: many end with [ ... ] && ...
+ENTER = """[ -r "$0" ] && bash -O extglob -n "$0" || { echo "skillserver: the environment file $0 cannot be read or is no bash" >&2; exit 96; }
+set -a; . "$0" >&2; set +a; exec "$@\""""
 INSIDE = ("python3", "python")
 
 

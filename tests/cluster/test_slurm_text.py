@@ -96,6 +96,15 @@ def test_a_command_line_cannot_overwrite_a_field_of_its_job() -> None:
 def test_an_untyped_use_of_typed_gpus_and_a_site_that_does_not_count_them() -> None:
     node = slurm_records.node_of({"NodeName": "n", "State": "MIXED", "Gres": "gpu:h100:8", "CfgTRES": "cpu=9,gres/gpu=8", "AllocTRES": "gres/gpu=3"})
     assert (node.gpus, node.gpus_used) == ({"h100": 8}, {"gpu": 3})
+    said = {
+        "NodeName": "n",
+        "State": "MIXED",
+        "Gres": "gpu:a:4,gpu:b:4",
+        "CfgTRES": "cpu=9",
+        "AllocTRES": "cpu=3",
+        "GresUsed": "gpu:a:3(IDX:0-2),gpu:b:0(IDX:N/A)",
+    }
+    assert slurm_records.node_of(said).gpus_used == {"a": 3, "b": 0}  # scontrol -d
     silent = slurm_records.node_of({"NodeName": "n", "State": "MIXED", "Gres": "gpu:h100:8", "CfgTRES": "cpu=9", "AllocTRES": "cpu=3"})
     assert silent.gpus_used is None
 

@@ -83,6 +83,11 @@ def test_the_slowest_rank_of_one_job_leads_to_its_node() -> None:
     assert (told["table"]["slowest_node"], told["verdict"]) == ("n2", "ok")
 
 
+def test_one_job_without_an_answer_says_who_failed() -> None:
+    told = node_table.of_one_job(["n1", "n2"], {}, {"n2": "CUDA error"}, {}, 2)
+    assert (told["reason"], told["findings"][0]["subject"]) == ("no answer of the 4 ranks; failed: n2", "n2")
+
+
 def test_rates_are_the_lowest_over_devices() -> None:
     rows = [{"what": "triad", "gb_s": 4.0}, {"what": "triad", "gb_s": 3.0}, {"what": "copy", "gb_s": None}]
     assert node_table.of_rows({"rows": rows}) == {"triad": Metric(value=3.0, unit="GB/s")}
@@ -100,7 +105,9 @@ def test_one_node_has_no_spread() -> None:
 
 
 def test_the_reason_tells_of_a_number_in_which_nodes_differ() -> None:
-    answers = {f"n{number}": {"parts": [{"part": "numa", "value": 1}, {"part": "memory", "value": 40.0 + number, "unit": "GB/s"}]} for number in (1, 2)}
+    answers = {
+        f"n{number}": {"parts": [{"part": "numa", "value": 1}, {"part": "memory", "value": 40.0 + number, "unit": "GB/s"}]} for number in (1, 2)
+    }
     told = node_table.joined(list(answers), answers, {}, {}, node_table.of_parts)
     assert told["reason"] == "2 of 2 nodes answered; memory: median 41.5 GB/s, 41 to 42 (2.4% spread)"
 

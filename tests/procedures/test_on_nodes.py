@@ -184,6 +184,24 @@ def test_a_job_that_can_never_start_is_cancelled(slurm: Path, monkeypatch: pytes
     assert (slurm / "cancelled").read_text() == "7\n"
 
 
+def test_a_program_that_one_node_lacks_is_the_cause_and_told_before_the_nodes_ended_for_it(slurm: Path) -> None:
+    async def scenario() -> JobRecord:
+        async with manager.keeping():
+            says(slurm, "RUNNING")
+            record = await run()
+            answers(record, "n1", status=143)
+            answers(record, "n2", status=127)
+            (Path(record.run_folder) / "nodes/0/n2/stderr.txt").write_text("node: line 13: /envs/a/bin/python: No such file or directory\n")
+            says(slurm, "FAILED", code="127:0")
+            return await ended(record)
+
+    record = asyncio.run(scenario())
+    said = "n2: its program could not be started on this node: node: line 13: /envs/a/bin/python: No such file or directory; n1: was ended by SIGTERM"
+    assert said in (record.error or {})["message"]
+    assert record.next == "pass a python that every node has at the same path"
+    assert [finding["subject"] for finding in (record.result or {})["findings"]] == ["n2", "n1"]
+
+
 def test_nodes_that_write_nothing_are_named(slurm: Path) -> None:
     record = played(slurm, "FAILED", code="1:0", lines={"n1": [result(3.0)]})
     assert (record.state, table(record)["never_answered"]) == ("done", ["n2"])

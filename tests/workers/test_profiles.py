@@ -38,7 +38,9 @@ def site(tmp_path: Path) -> Path:
     """The site's wrapper and its environment file, granted as profile `site`."""
     (tmp_path / "wrap").write_text(WRAPPER)
     (tmp_path / "wrap").chmod(0o755)
-    (tmp_path / "site.sh").write_text(f"echo the site greets\nPATH={Path(sys.executable).parent}:$PATH\nNCCL_FROM_FILE=it\\'s\n")
+    (tmp_path / "site.sh").write_text(
+        f'echo the site greets\nPATH={Path(sys.executable).parent}:$PATH\nNCCL_FROM_FILE=it\\\'s\n[ -n "$NOPE" ] && A=1\n'
+    )
     words = f"site={tmp_path}/wrap exec {{run}}"
     permissions.grant(Permissions(login_node=True, profiles=inputs.profiles([words], [f"site={tmp_path}/site.sh"])))
     return tmp_path
@@ -84,6 +86,12 @@ def test_a_profile_that_cannot_be_entered_is_told_with_its_words() -> None:
     with pytest.raises(NotHere, match=r"python3 \(profile site\): cannot run .*no-such-container") as refused:
         asyncio.run(interpreters.find("site"))
     assert "--python site=PATH" in refused.value.next
+
+
+def test_an_environment_file_that_is_no_bash_is_refused_by_name(site: Path) -> None:
+    (site / "site.sh").write_text("if then\n")
+    with pytest.raises(NotHere, match=r"the environment file .*site.sh cannot be read or is no bash"):
+        asyncio.run(interpreters.find("site", needs_torch=False))
 
 
 @pytest.mark.parametrize(

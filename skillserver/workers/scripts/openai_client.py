@@ -199,7 +199,8 @@ class Server:
         if now - (told["times"] or [told["sent"]])[-1] > self.timeout_s:
             raise self.broken(told, "no text came for {0:g} s".format(self.timeout_s))
         if len(told["times"]) > most:
-            words = "{0} sends on and on: {1} pieces of text and no end, for {2} tokens asked".format(self.url, len(told["times"]), (most - PIECES_MORE) // PIECES_A_TOKEN)
+            asked = (most - PIECES_MORE) // PIECES_A_TOKEN
+            words = "{0} sends on and on: {1} pieces of text and no end, for {2} tokens asked".format(self.url, len(told["times"]), asked)
             raise Refused("endless_answer", words, "use a server that keeps max_tokens")
 
     def piece(self, event, now, told):
