@@ -76,7 +76,9 @@ def _field(out: Console, name: str, value: Any) -> None:
     elif isinstance(value, dict) and not _is_interval(value) and len(plain(value)) > WIDE:
         out.print(Text(f"{name}:", style="bold"))
         for key, item in value.items():
-            if item not in (None, "", [], {}):
+            if isinstance(item, list) and item and all(isinstance(row, dict) for row in item):
+                _rows(out, f"{name}: {key}", item)
+            elif item not in (None, "", [], {}):
                 out.print(f"  {key}: {plain(item)}", markup=False)
     else:
         out.print(Text.assemble((f"{name}: ", "bold"), (plain(value), COLOURS.get(str(value), ""))))
@@ -155,7 +157,7 @@ def _check(out: Console, check: dict[str, Any]) -> None:
 
 def _rows(out: Console, name: str, rows: list[dict[str, Any]]) -> None:
     """A table, or a list where a cell holds a sentence that a column would break into syllables."""
-    columns = [key for key in rows[0] if any(row.get(key) not in (None, [], {}, "") for row in rows)]
+    columns = _columns(rows)
     widths = [max(len(key), *(len(plain(row.get(key))) for row in rows)) for key in columns]
     if sum(widths) + 3 * len(widths) <= out.width:
         _table(out, name, rows)
@@ -167,11 +169,18 @@ def _rows(out: Console, name: str, rows: list[dict[str, Any]]) -> None:
         out.print(f"  - {head}: " + "; ".join(f"{key} {value}" for key, value in rest), markup=False)
 
 
+def _columns(rows: list[dict[str, Any]]) -> list[str]:
+    """The keys of all rows that hold something, in order: only some rows have an error."""
+    keys = dict.fromkeys(key for row in rows for key in row)
+    return [key for key in keys if any(row.get(key) not in (None, [], {}, "") for row in rows)]
+
+
 def _table(out: Console, name: str, rows: list[dict[str, Any]]) -> None:
     table = Table(title=name, title_justify="left", show_edge=False, pad_edge=False, title_style="bold")
-    columns = [key for key in rows[0] if any(row.get(key) not in (None, [], {}, "") for row in rows)]
+    columns = _columns(rows)
     for column in columns:
-        numeric = isinstance(rows[0][column], int | float) and not isinstance(rows[0][column], bool)
+        value = next(row[column] for row in rows if row.get(column) not in (None, [], {}, ""))
+        numeric = isinstance(value, int | float) and not isinstance(value, bool)
         table.add_column(column, justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(plain(row.get(column))) for column in columns))

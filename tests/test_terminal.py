@@ -39,3 +39,9 @@ def test_what_commands_a_terminal_is_shown_and_not_obeyed(capsys, monkeypatch) -
     assert "a\\x08b" in told
     assert not {"\x1b", "\u202e", "\x08"} & set(told)
     assert "显存" in told
+
+
+def test_a_table_inside_a_value_shows_what_only_some_rows_have(capsys, monkeypatch) -> None:
+    rows = [{"node": "n1", "rate": 7.5}, {"node": "n2", "error": "CUDA error"}]
+    told = shown({"table": {"nodes": 2, "answered": 1, "note": "a text long enough not to stand beside its name", "rows": rows}}, capsys, monkeypatch)
+    assert [line.split() for line in told.splitlines()[-2:]] == [["n1", "│", "7.5", "│", "-"], ["n2", "│", "-", "│", "CUDA", "error"]]

@@ -26,6 +26,7 @@ Values = Callable[[Document], Mapping[str, Metric]]
 SHOWN = 32  # rows in an answer; the run folder holds all
 MOST_FINDINGS = 16
 NAMED = 8
+ENDED_FOR_ANOTHER = ("was ended by SIGTERM", "Terminated", "Killed")  # the last two are srun's words
 
 
 def joined(nodes: list[str], answers: Mapping[str, Document], errors: Mapping[str, str], silent: Mapping[str, str], values: Values,
@@ -126,7 +127,7 @@ def grouped(errors: Mapping[str, str]) -> dict[str, list[str]]:
     told: dict[str, list[str]] = {}
     for node, why in errors.items():
         told.setdefault(why, []).append(node)
-    return {why: told[why] for why in sorted(told, key=lambda why: (why.startswith("was ended by SIGTERM"), why.startswith("ended with status")))}
+    return {why: told[why] for why in sorted(told, key=lambda why: (why.startswith(ENDED_FOR_ANOTHER), why.startswith("ended with status")))}
 
 
 def _of_nodes(answers: Mapping[str, Document]) -> list[Finding]:
