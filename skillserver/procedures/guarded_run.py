@@ -79,7 +79,8 @@ async def run_guarded(*, tool: str, arguments: Document, script: str, settings: 
     short, whose result then says `partial: true`. `first` is awaited in the job before the worker starts; what it found
     joins the payload. `gpus` of them are taken when that is more than the ranks. `limit_s` seconds end the run, waiting for it ends after `wait_s`.
     Without `busy_matters` no lock is taken and a busy GPU is not refused. `dry_run` answers what would run
-    (`result["dry_run"]`), with the refusals listed and nothing started. With `nodes` it runs on that many nodes through SLURM instead (`on_nodes`); `values` are the numbers by which those are compared. `extra` are environment
+    (`result["dry_run"]`), with the refusals listed and nothing started. With `nodes` it runs on that many nodes through
+    SLURM instead (`on_nodes`); `values` are the numbers by which those are compared. `extra` are environment
     variables of this worker alone (a key); they stand in no record.
     Raises NotHere or BadRequest for a refusal, and a failed run's own error when it has nothing else to show.
     """

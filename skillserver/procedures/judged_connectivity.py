@@ -41,7 +41,8 @@ def _of_ranks(payload: Document) -> Document:
     names = sorted({one["host"] for one in payload["ranks"]})
     done = bool(group.get("answers")) and all(one["step"] == "done" for one in group["answers"])
     used = next((f"{one['backend']} of torch {one['torch']}" for one in group.get("answers", []) if one.get("torch")), "")
-    reason = f"{len(payload['ranks'])} of {payload['world']} ranks on {_counted(len(names), 'host')}: {len(links) - len(failed)} of {len(links)} connections"
+    reason = f"{len(payload['ranks'])} of {payload['world']} ranks on {_counted(len(names), 'host')}: "
+    reason += f"{len(links) - len(failed)} of {len(links)} connections"
     reason += f", and a group of {used} was made" if done else ""
     return {
         "found": found,
@@ -64,10 +65,11 @@ def _of_hosts(payload: Document) -> Document:
     rows = [{"host": one["host"], "port": one["port"], "addresses": ", ".join(one["addresses"]) or one["error"], **_best(one["attempts"])}
             for one in payload["hosts"]]  # fmt: skip
     reached = sum(row["outcome"] in ("open", "closed") for row in rows)
+    answer = f"{reached} of {_counted(len(rows), 'host')} {'answers' if len(rows) == 1 else 'answer'} from {payload['here']['host']}"
     told = [f"closed though the host answers, so nothing listens there: {', '.join(closed[:SHOWN])}"] if closed else []
     return {
         "found": found,
-        "reason": "; ".join([f"{reached} of {_counted(len(rows), 'host')} {'answers' if len(rows) == 1 else 'answer'} from {payload['here']['host']}", *told,
+        "reason": "; ".join([answer, *told,
                              *(f"{finding.code}: {finding.subject}" for finding in found if finding.code != "port_closed")][:6]),
         "hosts": rows,
         "skipped": ["only from this host: pairs between the others need nodes=N", PROXIES],
