@@ -76,7 +76,7 @@ def test_two_hosts_or_a_cpu_have_no_reference() -> None:
 
 def test_where_nothing_was_measured_nothing_is_judged_however_busy_the_host_was() -> None:
     told = collective_runs.collective(NODE | CPU | {"rows": [], "conditions": {"other_cpu_cores": 1.4}, "skipped": ["10^15 bytes: no room"]})
-    assert (told["verdict"], told["reason"], told["findings"]) == ("unknown", "nothing was measured", [])
+    assert (told["verdict"], told["reason"], told["findings"]) == ("unknown", "nothing was measured; 10^15 bytes: no room", [])
     assert told["skipped"][0] == "10^15 bytes: no room"
 
 
