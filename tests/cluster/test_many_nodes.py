@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -228,7 +229,8 @@ asyncio.run(main())
 def test_a_command_that_is_ended_leaves_no_job(number: signal.Signals) -> None:
     """Sooner than the job itself would notice that nobody follows it."""
     call = [SKILLSERVER, "call", "run_mamf", json.dumps({"nodes": 1, "budget_s": 60}), "--max-nodes", "1"]
-    with subprocess.Popen(call, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as command:
+    heard = partial(signal.signal, number, signal.SIG_DFL)  # tests may themselves run under nohup, which the command would respect
+    with subprocess.Popen(call, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=heard) as command:
         asyncio.run(until(lambda: shell("squeue", "-h", "-t", "RUNNING", "-o", "%T") == "RUNNING"))
         command.send_signal(number)
     assert command.returncode == -number
