@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import math
+import os
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -54,14 +55,24 @@ def wanted(plot: str) -> Path | None:
 
 
 def picture(script: Path, data: dict[str, Any], path: Path) -> str:
-    """Have a stand-alone script draw the data into a new file; says what was written. Raises WorkerFailed."""
-    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-        json.dump(data, file)
-        file.flush()
-        done = processes.run_with_deadline([sys.executable, str(script), file.name, str(path)], DEADLINE_S)
-    if done.rc != 0 or not path.is_file():
-        said = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "no answer in time")
-        raise WorkerFailed("no_picture", f"drawing failed: {said[:200]}", next='plot="text"')
+    """Have a stand-alone script draw the data into a new file; says what was written. Raises WorkerFailed.
+
+    Drawn aside, then linked: a half picture never bears the name, and a file that came meanwhile is not overwritten.
+    """
+    aside = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            json.dump(data, file)
+            file.flush()
+            done = processes.run_with_deadline([sys.executable, str(script), file.name, str(aside)], DEADLINE_S)
+        if done.rc != 0:
+            said = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "no answer in time")
+            raise WorkerFailed("no_picture", f"drawing failed: {said[:200]}", next='plot="text"')
+        path.hardlink_to(aside)
+    except OSError as problem:
+        raise WorkerFailed("no_picture", f"drawing failed: {path}: {problem.strerror}", next='plot="text"') from problem
+    finally:
+        aside.unlink(missing_ok=True)
     return f"written to {path}"
 
 

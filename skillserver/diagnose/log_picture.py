@@ -6,14 +6,13 @@ The data hold steps, lowest and highest loss, events as [step, last step or null
 """
 
 import json
-import os
 import sys
 
 COLOURS = {"critical": "tab:red", "warning": "tab:orange", "info": "tab:gray"}
 
 
 def main() -> int:
-    """Draw aside, then rename: a half picture never bears the name."""
+    """Read the data, draw, write."""
     import matplotlib  # type: ignore[import-not-found, unused-ignore]
 
     matplotlib.use("Agg")
@@ -33,13 +32,7 @@ def main() -> int:
         axes.axvline(step, color=colour, linewidth=0.8)
         axes.annotate(f"{code} {step}", (step, 0.99), xycoords=("data", "axes fraction"), rotation=90, va="top", ha="right", fontsize=7, color=colour)
     axes.set(xlabel="step", ylabel="loss")
-    aside = f"{sys.argv[2]}.{os.getpid()}.part"
-    try:
-        figure.savefig(aside, format="png", dpi=120)
-        os.link(aside, sys.argv[2])  # fails when somebody made the file meanwhile
-    finally:
-        if os.path.exists(aside):  # noqa: PTH110
-            os.unlink(aside)  # noqa: PTH108
+    figure.savefig(sys.argv[2], format="png", dpi=120)
     return 0
 
 
