@@ -18,7 +18,7 @@ from skillserver.contract import tool
 from skillserver.errors import BadRequest
 from skillserver.procedures import collective_runs
 from skillserver.procedures.guarded_run import run_guarded
-from skillserver.tools.run_results import SAMPLES, STARTUP_S, Detail, DryRun, Nodes, Python, RunResult, Wait, fields
+from skillserver.tools.run_results import SAMPLES, STARTUP_S, Detail, DryRun, Nodes, Plot, Python, RunResult, Wait, fields
 from skillserver.units import Bytes
 
 DEVICE_OF = {"gloo": "cpu", "nccl": "cuda", "xccl": "xpu"}
@@ -63,7 +63,7 @@ async def run_all_reduce_bench(
     python: Python = "",
     dry_run: DryRun = False,
     detail: Detail = False,
-    plot: Annotated[str, Field(description="text, FILE.png")] = "",
+    plot: Plot = "",
 ) -> CollectiveResult:
     """Call when communication seems slow: checked collectives beside healthy nodes; pairs names the slow rank or link.
 

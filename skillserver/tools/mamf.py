@@ -21,7 +21,7 @@ from skillserver.contract import tool
 from skillserver.errors import BadRequest
 from skillserver.procedures import judged_mamf, mamf_request, node_table, on_nodes
 from skillserver.procedures.guarded_run import run_guarded
-from skillserver.tools.run_results import SAMPLES, STARTUP_S, Detail, DryRun, Nodes, Python, RunResult, Wait, fields
+from skillserver.tools.run_results import SAMPLES, STARTUP_S, Detail, DryRun, Nodes, Plot, Python, RunResult, Wait, fields
 
 DTYPES, LAYOUTS = ("auto", "fp32", "tf32", "bf16", "fp16", "fp8", "int8"), ("NT", "NN", "TN")
 
@@ -85,7 +85,7 @@ async def run_mamf(
     python: Python = "",
     dry_run: DryRun = False,
     detail: Detail = False,
-    plot: Annotated[str, Field(description="text, FILE.png")] = "",
+    plot: Plot = "",
 ) -> MamfResult:
     """Call to learn what matmul FLOPS a GPU or CPU really reaches (MAMF), or what MFU a model's matmuls allow.
     Searches shapes, re-measures the best, compares with published figures.

@@ -17,6 +17,7 @@ Wait = Annotated[float, Field(ge=0, description="seconds")]
 Python = Annotated[str, Field(description="environment")]
 DryRun = Annotated[bool, Field(description="plan only")]
 Detail = Annotated[bool, Field(description="samples")]
+Plot = Annotated[str, Field(description="text, FILE.png")]
 Nodes = Annotated[int, Field(ge=0, description="by SLURM; 0: here")]
 
 

@@ -14,17 +14,7 @@ from skillserver.procedures.guarded_run import login_node, run_guarded
 FAKE = str(Path(__file__).parents[1] / "workers" / "fake_worker.py")
 
 
-@pytest.fixture(autouse=True)
-def own_place(tmp_path, monkeypatch):
-    """A home, a runtime folder and permissions of the test's own, without SLURM or GPUs."""
-    monkeypatch.setenv("SKILLSERVER_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "runtime"))
-    monkeypatch.setattr(manager, "default", manager.Manager())
-    for variable in ("SLURM_JOB_ID", "SLURM_CONF"):
-        monkeypatch.delenv(variable, raising=False)
-    before = permissions.current()
-    yield
-    permissions.grant(before)
+pytestmark = pytest.mark.usefixtures("own_place")
 
 
 def call(settings, **more):

@@ -2,16 +2,13 @@
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from skillserver import permissions
 from skillserver.errors import NotHere
 from skillserver.hardware import catalogue
-from skillserver.jobs import manager
 from skillserver.procedures import copy_references, judged_bandwidth
 from skillserver.tools.bandwidth import run_bandwidth_bench
 
@@ -19,17 +16,7 @@ GPUS = [f"cuda:{number}" for number in range(8)]
 PARTS = ["memory", "transfers", "peers"]
 
 
-@pytest.fixture(autouse=True)
-def own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A home, a runtime folder and permissions of the test's own, without SLURM or GPUs."""
-    monkeypatch.setenv("SKILLSERVER_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "runtime"))
-    monkeypatch.setattr(manager, "default", manager.Manager())
-    for variable in ("SLURM_JOB_ID", "SLURM_CONF"):
-        monkeypatch.delenv(variable, raising=False)
-    before = permissions.current()
-    yield
-    permissions.grant(before)
+pytestmark = pytest.mark.usefixtures("own_place")
 
 
 def rate(gb_s: float) -> dict[str, Any]:

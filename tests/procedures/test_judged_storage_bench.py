@@ -2,7 +2,6 @@
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,23 +9,11 @@ import pytest
 
 from skillserver import permissions
 from skillserver.errors import BadRequest, NotHere
-from skillserver.jobs import manager
 from skillserver.permissions import Permissions
 from skillserver.procedures import judged_storage_bench
 from skillserver.tools.storage_bench import run_storage_bench
 
-
-@pytest.fixture(autouse=True)
-def own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A home, a runtime folder and permissions of the test's own, without SLURM."""
-    monkeypatch.setenv("SKILLSERVER_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "runtime"))
-    monkeypatch.setattr(manager, "default", manager.Manager())
-    for variable in ("SLURM_JOB_ID", "SLURM_CONF"):
-        monkeypatch.delenv(variable, raising=False)
-    before = permissions.current()
-    yield
-    permissions.grant(before)
+pytestmark = pytest.mark.usefixtures("own_place")
 
 
 def by_fio(name: str, way: str, gb_s: float, iops: float, **options: str) -> dict[str, Any]:
