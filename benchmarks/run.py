@@ -23,6 +23,7 @@ OWN = [
     "collectives_against_bare.py",
     "all_reduce_beside_mpi.py",
     "fio_beside_fio.py",
+    "slurm_overhead.py",
 ]
 SCORES = [
     ["score_answers.py", "--cmd", f"{SKILLSERVER} search {{q}}"],

@@ -54,7 +54,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=2)
     parser.add_argument("--home", type=Path, default=None, help="a folder that the nodes share; default: a temporary one")
     parsed = parser.parse_args()
-    if shutil.which("sbatch") is None:
+    if shutil.which("sbatch") is None or subprocess.run(["scontrol", "ping"], capture_output=True).returncode:
         print(json.dumps({"skipped": "no SLURM here: tests/cluster/slurm-testbed up, then run it on ctl"}))
         return
     from skillserver import permissions
